@@ -1,0 +1,11 @@
+//go:build tools
+
+// Package tools names the programs this module pins, so that `go mod tidy`
+// keeps everything they need in go.mod and go.sum.
+package tools
+
+import (
+	_ "github.com/containerd/containerd/v2/cmd/containerd"
+	_ "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"
+	_ "github.com/containerd/containerd/v2/cmd/ctr"
+)

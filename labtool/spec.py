@@ -1,0 +1,289 @@
+"""What was asked for: a topology word or a lab.yaml, checked as a whole.
+
+All mistakes are reported at once, each with its place in the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from labtool import names, versions
+from labtool.errors import SpecError
+
+_TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?")
+MASTERS_MAX = 7
+NODES_MAX = 20
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _cidr(value: str) -> str:
+    try:
+        network = ipaddress.ip_network(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no network such as 10.244.0.0/16: {error}") from error
+    if network.version != 4:
+        raise ValueError(f"{value} is IPv6; labs are IPv4 so far")
+    return str(network)
+
+
+class Network(_Strict):
+    """Address ranges. Each is one variable that feeds every component."""
+
+    pods: str = Field("10.244.0.0/16", description="pod addresses; each node gets a /24 of it")
+    services: str = Field("10.96.0.0/16", description="Service addresses")
+    nodes: str = Field("auto", description="node addresses: a /24, or auto for a free one")
+    domain: str = Field("cluster.local", description="the cluster's DNS domain")
+
+    @field_validator("pods", "services")
+    @classmethod
+    def _network(cls, value: str) -> str:
+        return _cidr(value)
+
+    @field_validator("nodes")
+    @classmethod
+    def _network_or_auto(cls, value: str) -> str:
+        return value if value == "auto" else _cidr(value)
+
+    @field_validator("domain")
+    @classmethod
+    def _domain(cls, value: str) -> str:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
+            raise ValueError(f"{value!r} is no DNS domain in lower case")
+        return value
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> Network:
+        if ipaddress.ip_network(self.pods).prefixlen > 19:
+            raise ValueError(
+                f"network.pods {self.pods} is too small: each node takes a /24; use a /19 or larger"
+            )
+        if ipaddress.ip_network(self.services).prefixlen > 24:
+            raise ValueError(f"network.services {self.services} is too small: use a /24 or larger")
+        if self.nodes != "auto" and ipaddress.ip_network(self.nodes).prefixlen > 26:
+            raise ValueError(f"network.nodes {self.nodes} is too small: use a /26 or larger")
+        ranges = {"pods": self.pods, "services": self.services}
+        if self.nodes != "auto":
+            ranges["nodes"] = self.nodes
+        named = list(ranges.items())
+        for index, (name, one) in enumerate(named):
+            for other_name, other in named[index + 1 :]:
+                if ipaddress.ip_network(one).overlaps(ipaddress.ip_network(other)):
+                    raise ValueError(
+                        f"network.{name} {one} and network.{other_name} {other} overlap"
+                    )
+        return self
+
+
+class Pki(_Strict):
+    """How certificates are made."""
+
+    algorithm: Literal["ecdsa", "rsa"] = Field("ecdsa", description="ECDSA P-256 or RSA 2048")
+    extra_sans: tuple[str, ...] = Field((), description="more names or addresses of the API")
+
+
+Arguments: TypeAlias = dict[str, str]
+
+
+class ExtraArgs(_Strict):
+    """More flags for a component, as in kubeadm's extraArgs."""
+
+    etcd: Arguments = {}
+    apiserver: Arguments = {}
+    controller_manager: Arguments = {}
+    scheduler: Arguments = {}
+    kubelet: Arguments = {}
+
+
+class LabSpec(_Strict):
+    """A lab as its user describes it.
+
+    Source of the words: kubeadm's ClusterConfiguration where it has one for the thing.
+    """
+
+    name: str = Field("", description="the lab's name; the topology if left out")
+    topology: str = Field("3-master", description="N-master, N-master-M-worker or 1-node")
+    provider: Literal["docker"] = "docker"
+    kubernetes: str = Field(versions.DEFAULT, description="a release, as v1.37 or v1.37.2")
+    cni: Literal["flannel", "none"] = "flannel"
+    proxy_mode: Literal["nftables", "iptables"] = "nftables"
+    api_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        0, description="the API's port on 127.0.0.1; 0 takes a free one"
+    )
+    network: Network = Network()
+    pki: Pki = Pki()
+    extra_args: ExtraArgs = ExtraArgs()
+
+    @field_validator("topology")
+    @classmethod
+    def _known_topology(cls, value: str) -> str:
+        parse_topology(value)
+        return value
+
+    @field_validator("kubernetes")
+    @classmethod
+    def _known_release(cls, value: str) -> str:
+        release = versions.resolve(value)
+        if release is None:
+            raise ValueError(
+                f"Kubernetes {value!r} is not offered; there is {', '.join(versions.RELEASES)}"
+            )
+        return release
+
+    @field_validator("name")
+    @classmethod
+    def _allowed_name(cls, value: str) -> str:
+        if value and (why := names.complaint(value)):
+            raise ValueError(why)
+        return value
+
+    @property
+    def lab_name(self) -> str:
+        """The lab's name, which defaults to its topology."""
+        return self.name or self.topology
+
+    @property
+    def masters(self) -> int:
+        """How many control-plane nodes."""
+        return parse_topology(self.topology)[0]
+
+    @property
+    def workers(self) -> int:
+        """How many worker nodes."""
+        return parse_topology(self.topology)[1]
+
+
+def quorum_arithmetic(members: int) -> str:
+    """Why an even number of etcd members gains nothing over one fewer."""
+    quorum = members // 2 + 1
+    return (
+        f"{members} etcd members need {quorum} for quorum and so bear the loss of "
+        f"{members - quorum}, just as {members - 1} do, with one more that can fail: "
+        f"use {members - 1} or {members + 1}"
+    )
+
+
+def parse_topology(text: str) -> tuple[int, int]:
+    """Masters and workers of a word such as `3-master-2-worker` or `1-node`.
+
+    Raises:
+        ValueError: what is wrong with it, in words.
+    """
+    match = _TOPOLOGY.fullmatch(text)
+    if not match:
+        raise ValueError(
+            f"{text!r} is no topology: write 1-node, 3-master or 3-master-2-worker"
+        )
+    masters, kind, workers = int(match[1]), match[2], int(match[3] or 0)
+    if kind == "node" and (masters != 1 or match[3]):
+        raise ValueError(f"{text!r}: only 1-node is written so; use {masters}-master")
+    if masters < 1:
+        raise ValueError(f"{text!r}: a cluster needs at least one master")
+    if masters > MASTERS_MAX:
+        raise ValueError(f"{text!r}: at most {MASTERS_MAX} masters, as etcd has at most 7 members")
+    if masters % 2 == 0:
+        raise ValueError(f"{text!r}: {quorum_arithmetic(masters)}")
+    if masters + workers > NODES_MAX:
+        raise ValueError(f"{text!r}: at most {NODES_MAX} nodes on one machine")
+    return masters, workers
+
+
+def build(values: dict[str, Any], source: str = "command line") -> LabSpec:
+    """Check plain values as a whole.
+
+    Raises:
+        SpecError: every mistake, in the order of the fields.
+    """
+    return _validated(values, source, {})
+
+
+def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
+    """Read a lab.yaml; `overrides` from the command line win over the file.
+
+    Raises:
+        SpecError: every mistake, each as `line:column: field: what`.
+    """
+    source = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(source, [f"can't be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(source, [f"is not UTF-8 text: {error.reason}"]) from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError(source, [" ".join(str(error).split())]) from error
+    if not isinstance(root, yaml.MappingNode):
+        raise SpecError(source, ["1:1: the file must be a mapping, such as `topology: 3-master`"])
+    places: dict[tuple[str, ...], str] = {}
+    repeated = _index(root, (), places)
+    return _validated({**values, **(overrides or {})}, source, places, repeated)
+
+
+def _index(
+    node: yaml.MappingNode, above: tuple[str, ...], places: dict[tuple[str, ...], str]
+) -> list[str]:
+    """Note where each key stands; return the keys that stand twice in one mapping."""
+    repeated: list[str] = []
+    for key, value in node.value:
+        where = (*above, str(key.value))
+        spot = f"{key.start_mark.line + 1}:{key.start_mark.column + 1}"
+        if where in places:
+            repeated.append(f"{spot}: {'.'.join(where)}: stands twice; first at {places[where]}")
+        else:
+            places[where] = spot
+        if isinstance(value, yaml.MappingNode):
+            repeated += _index(value, where, places)
+    return repeated
+
+
+def _validated(
+    values: dict[str, Any],
+    source: str,
+    places: dict[tuple[str, ...], str],
+    repeated: list[str] | None = None,
+) -> LabSpec:
+    mistakes = list(repeated or [])
+    try:
+        spec = LabSpec.model_validate(values)
+    except ValidationError as error:
+        mistakes += [_mistake(item, places) for item in error.errors()]
+        raise SpecError(source, mistakes) from None
+    if why := names.complaint(spec.lab_name):
+        mistakes.append(f"name: {why}")
+    if mistakes:
+        raise SpecError(source, mistakes)
+    return spec
+
+
+def _mistake(item: Any, places: dict[tuple[str, ...], str]) -> str:
+    where = tuple(str(part) for part in item["loc"])
+    known = next((places[where[:n]] for n in range(len(where), 0, -1) if where[:n] in places), "")
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        message = f"is not a field here{_did_you_mean(where)}"
+    text = f"{'.'.join(where)}: {message}" if where else message
+    return f"{known}: {text}" if known else text
+
+
+def _did_you_mean(where: tuple[str, ...]) -> str:
+    model: type[BaseModel] = LabSpec
+    for part in where[:-1]:
+        annotation = model.model_fields[part].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ""
+        model = annotation
+    near = difflib.get_close_matches(where[-1], model.model_fields, n=1)
+    fields = ", ".join(model.model_fields)
+    return f"; did you mean {near[0]}?" if near else f"; there are: {fields}"

@@ -1,0 +1,282 @@
+"""Everything about a lab that is decided before anything is made.
+
+`plan` turns what was asked (spec) and what was found (host facts, networks in
+use) into names, addresses, ports and versions. All later stages read this and
+decide nothing of it again; restarts keep the cluster because addresses are fixed
+here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from labtool.components import CLUSTER, COMPONENTS, Component, Role
+from labtool.errors import PreflightError
+from labtool.host import HostFacts
+from labtool.spec import LabSpec
+from labtool.versions import RELEASES, Versions
+
+SCHEMA = 1
+API_PORT = 6443
+_POOL = ipaddress.ip_network("172.30.0.0/16")
+_BALANCER_OFFSET = 5
+_MASTER_OFFSET = 10
+_WORKER_OFFSET = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of a lab.
+
+    Attributes:
+        name: its host name and Kubernetes node name, such as `m1`.
+        machine: what the provider calls it, such as `3-master-m1`.
+        address: its fixed address in the lab's network.
+    """
+
+    name: str
+    role: Role
+    machine: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A lab, decided. Plain data: `as_dict` and `from_dict` are inverse.
+
+    Attributes:
+        spec: what was asked, as given by the user (defaults filled in).
+        subnet: the node network; `gateway` is its first address.
+        endpoint: `address:port` of the API as nodes reach it.
+        api_port: the API's port on 127.0.0.1 of the host.
+        api_sans: every name and address under which the API is reached.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    versions: Versions
+    nodes: tuple[Node, ...]
+    subnet: str
+    gateway: str
+    pod_cidr: str
+    service_cidr: str
+    api_service_address: str
+    dns_address: str
+    domain: str
+    endpoint: str
+    api_port: int
+    api_sans: tuple[str, ...]
+    cgroup_version: int
+    nameservers: tuple[str, ...]
+    schema: int = field(default=SCHEMA)
+
+    @property
+    def masters(self) -> tuple[Node, ...]:
+        """The control-plane nodes; the first one is where cluster objects are applied from."""
+        return self._with(Role.MASTER)
+
+    @property
+    def workers(self) -> tuple[Node, ...]:
+        """The nodes without a control plane."""
+        return self._with(Role.WORKER)
+
+    @property
+    def balancers(self) -> tuple[Node, ...]:
+        """The machines in front of the API; none where there is one master."""
+        return self._with(Role.LOAD_BALANCER)
+
+    @property
+    def cluster_nodes(self) -> tuple[Node, ...]:
+        """The machines that are Kubernetes nodes."""
+        return tuple(n for n in self.nodes if n.role in CLUSTER)
+
+    @property
+    def api_machine(self) -> Node:
+        """The machine whose API port is published on the host."""
+        return self.balancers[0] if self.balancers else self.masters[0]
+
+    @property
+    def cgroup_driver(self) -> str:
+        """For kubelet and runc alike; systemd's needs cgroup v2 in a container."""
+        return "systemd" if self.cgroup_version == 2 else "cgroupfs"  # noqa: PLR2004
+
+    @property
+    def context(self) -> str:
+        """The kubeconfig context's name."""
+        return f"labtool-{self.name}"
+
+    def node(self, name: str) -> Node:
+        """The node with this name, `m1` or `<lab>-m1`.
+
+        Raises:
+            PreflightError: there is none; the message lists those there are.
+        """
+        for node in self.nodes:
+            if name in {node.name, node.machine}:
+                return node
+        there = ", ".join(n.name for n in self.nodes)
+        raise PreflightError(f"lab {self.name} has no node {name!r}", cause=f"it has: {there}")
+
+    def components(self, node: Node) -> tuple[Component, ...]:
+        """What runs on this machine, in boot order."""
+        absent = set() if self.spec.get("cni") == "flannel" else {"flannel"}
+        return tuple(c for c in COMPONENTS if node.role in c.roles and c.name not in absent)
+
+    def _with(self, role: Role) -> tuple[Node, ...]:
+        return tuple(n for n in self.nodes if n.role is role)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    def as_json(self) -> str:
+        """One line of JSON, the same for the same lab."""
+        return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Topology:
+        """The inverse of `as_dict`.
+
+        Raises:
+            PreflightError: another labtool wrote it in a way this one doesn't know.
+        """
+        if data.get("schema") != SCHEMA:
+            raise PreflightError(
+                f"lab {data.get('name', '?')} was made by another version of labtool",
+                next_step=f"labtool delete {data.get('name', 'LAB')}",
+            )
+        nodes = tuple(Node(**{**n, "role": Role(n["role"])}) for n in data["nodes"])
+        fixed = {
+            **data,
+            "nodes": nodes,
+            "versions": Versions(**data["versions"]),
+            "api_sans": tuple(data["api_sans"]),
+            "nameservers": tuple(data["nameservers"]),
+        }
+        return cls(**fixed)
+
+
+def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_port: int) -> Topology:
+    """Decide everything about a lab.
+
+    Args:
+        spec: what was asked.
+        host: what was found.
+        used_subnets: networks of the engine and of other labs, as CIDR.
+        api_port: a free port of 127.0.0.1.
+
+    Raises:
+        PreflightError: address ranges collide; names both.
+    """
+    name = spec.lab_name
+    subnet = _choose_subnet(spec, host, tuple(used_subnets))
+    hosts = ipaddress.ip_network(subnet)
+    nodes = _nodes(name, spec, hosts)
+    services = ipaddress.ip_network(spec.network.services)
+    front = next(n for n in nodes if n.role is not Role.WORKER)
+    api_service = str(services[1])
+    return Topology(
+        name=name,
+        spec=spec.model_dump(mode="json"),
+        versions=RELEASES[spec.kubernetes],
+        nodes=nodes,
+        subnet=subnet,
+        gateway=str(hosts[1]),
+        pod_cidr=spec.network.pods,
+        service_cidr=spec.network.services,
+        api_service_address=api_service,
+        dns_address=str(services[10]),
+        domain=spec.network.domain,
+        endpoint=f"{front.address}:{API_PORT}",
+        api_port=api_port,
+        api_sans=_api_sans(spec, nodes, api_service),
+        cgroup_version=host.cgroup_version,
+        nameservers=host.nameservers,
+    )
+
+
+def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
+    def make(prefix: str, role: Role, count: int, offset: int) -> list[Node]:
+        return [
+            Node(f"{prefix}{i}", role, f"{lab}-{prefix}{i}", str(hosts[offset + i]))
+            for i in range(1, count + 1)
+        ]
+
+    balancers = 1 if spec.masters > 1 else 0
+    return (
+        *make("lb", Role.LOAD_BALANCER, balancers, _BALANCER_OFFSET),
+        *make("m", Role.MASTER, spec.masters, _MASTER_OFFSET),
+        *make("w", Role.WORKER, spec.workers, _WORKER_OFFSET),
+    )
+
+
+def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[str, ...]:
+    """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
+    ways_in = [n for n in nodes if n.role is not Role.WORKER]
+    service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+    return tuple(
+        dict.fromkeys(
+            [
+                *service,
+                f"kubernetes.default.svc.{spec.network.domain}",
+                "localhost",
+                *(n.name for n in ways_in),
+                api_service,
+                "127.0.0.1",
+                *(n.address for n in ways_in),
+                *spec.pki.extra_sans,
+            ]
+        )
+    )
+
+
+def _choose_subnet(spec: LabSpec, host: HostFacts, used: tuple[str, ...]) -> str:
+    taken = [
+        ("the pod range", spec.network.pods),
+        ("the Service range", spec.network.services),
+        *(("a network of the container engine", s) for s in used),
+        *(("a route of this host", r) for r in host.routes),
+    ]
+    _refuse_shadowed_routes(spec, host)
+    if spec.network.nodes != "auto":
+        clash = _first_overlap(spec.network.nodes, taken)
+        if clash:
+            raise PreflightError(
+                f"network.nodes {spec.network.nodes} overlaps {clash}",
+                next_step="choose another range, or leave network.nodes on auto",
+            )
+        return spec.network.nodes
+    for candidate in itertools.islice(_POOL.subnets(new_prefix=24), 256):
+        if not _first_overlap(str(candidate), taken):
+            return str(candidate)
+    raise PreflightError(
+        f"no free /24 is left in {_POOL} for the nodes",
+        next_step="delete labs you no longer need (labtool list) or set network.nodes",
+    )
+
+
+def _refuse_shadowed_routes(spec: LabSpec, host: HostFacts) -> None:
+    """A pod or Service range over a route of the host hides that network from pods."""
+    routes = [("the host's route", r) for r in host.routes]
+    for name, cidr in (("pods", spec.network.pods), ("services", spec.network.services)):
+        clash = _first_overlap(cidr, routes)
+        if clash:
+            raise PreflightError(
+                f"network.{name} {cidr} overlaps {clash}",
+                next_step=f"set another range: network.{name} in lab.yaml",
+            )
+
+
+def _first_overlap(cidr: str, others: Iterable[tuple[str, str]]) -> str:
+    """`what cidr` of the first range that overlaps, or an empty string."""
+    mine = ipaddress.ip_network(cidr)
+    for what, other in others:
+        theirs = ipaddress.ip_network(other, strict=False)
+        if theirs.version == mine.version and mine.overlaps(theirs):
+            return f"{what} {other}"
+    return ""
