@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from labtool import engine, paths, process, versions
+from labtool import engine, machine, paths, process, versions
 from labtool.console import Console
 from labtool.engine import Answer
 from labtool.errors import CommandError, PreflightError, WaitTimeout
@@ -22,13 +22,6 @@ from labtool.errors import CommandError, PreflightError, WaitTimeout
 ENGINE_DEADLINE = 60.0
 _APT_SECONDS = 1200.0
 _PID_FILE = Path("/var/run/docker.pid")
-# What building the node image needs, and how to see that it is there.
-BUILD_PACKAGES = {
-    "mmdebstrap": "mmdebstrap",
-    "gcc": "gcc",
-    "libseccomp-dev": "/usr/include/seccomp.h",
-    "libc6-dev": "/usr/include/stdio.h",
-}
 
 
 def denied_error(where: str) -> PreflightError:
@@ -77,19 +70,10 @@ def ensure_packages(console: Console, *, install: bool) -> None:
     Raises:
         PreflightError: a package is missing and may not be installed.
     """
-    missing = missing_packages()
+    missing = machine.missing_packages()
     if missing and not node_image_present():
         why = "building the node image needs more packages"
         install_packages(console, missing, why, install=install)
-
-
-def missing_packages() -> list[str]:
-    """The Debian packages that building the node image still lacks."""
-    return [
-        package
-        for package, proof in BUILD_PACKAGES.items()
-        if not (Path(proof).exists() if proof.startswith("/") else shutil.which(proof))
-    ]
 
 
 def node_image_present() -> bool:
