@@ -1,0 +1,59 @@
+"""What every test shares: a home of its own, order by cost, and ready facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from labtool import host, spec, topology
+from labtool.host import HostFacts
+from labtool.topology import Topology
+
+_COST = ("lint", "molecule", "e2e")
+GIB = 1024**3
+ROOMY = HostFacts(
+    cgroup_version=2,
+    cores=4,
+    memory_bytes=16 * GIB,
+    inotify_instances=8192,
+    inotify_watches=1_000_000,
+    routes=("172.17.0.0/16", "192.168.1.0/24"),
+    nameservers=("192.168.1.1",),
+    kernel="6.1.0",
+    is_root=False,
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what is quick first, so that a mistake shows within seconds."""
+
+    def cost(item: pytest.Item) -> int:
+        return max((i for i, m in enumerate(_COST, 1) if item.get_closest_marker(m)), default=0)
+
+    items.sort(key=cost)
+
+
+@pytest.fixture(autouse=True)
+def _own_home(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep unit tests out of the user's state; real labs use the real cache."""
+    if any(request.node.get_closest_marker(m) for m in _COST):
+        return
+    monkeypatch.setenv("LABTOOL_HOME", str(tmp_path / "labtool-home"))
+    for name in ("LABTOOL_CACHE", "KUBECONFIG", "DOCKER_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def roomy_host() -> HostFacts:
+    """A host that lacks nothing."""
+    return ROOMY
+
+
+@pytest.fixture
+def three_masters() -> Topology:
+    """The plan of a `3-master` lab on a host that lacks nothing."""
+    asked = spec.build({"topology": "3-master"})
+    return topology.plan(asked, ROOMY, used_subnets=(), api_port=host.free_port())

@@ -1,0 +1,127 @@
+"""The plan of a lab: everything decided, nothing twice."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labtool import spec, topology
+from labtool.components import Role
+from labtool.errors import PreflightError
+from labtool.host import HostFacts
+from labtool.topology import Topology
+
+WORDS = st.one_of(
+    st.just("1-node"),
+    st.builds(
+        lambda m, w: f"{m}-master-{w}-worker" if w else f"{m}-master",
+        st.sampled_from([1, 3, 5, 7]),
+        st.integers(0, 13),
+    ),
+)
+HOST = HostFacts(2, 4, 2**34, 8192, 10**6, ("192.168.1.0/24",), ("9.9.9.9",), "6.1", is_root=False)
+
+
+def plan(word: str, host: HostFacts = HOST, **more: object) -> Topology:
+    """A plan without a host behind it."""
+    asked = spec.build({"topology": word, **more})
+    return topology.plan(asked, host, used_subnets=(), api_port=6443)
+
+
+@given(WORDS)
+def test_a_plan_survives_being_written_and_read(word: str) -> None:
+    """`from_dict` is the inverse of `as_json`."""
+    planned = plan(word)
+    assert Topology.from_dict(json.loads(planned.as_json())) == planned
+
+
+@given(WORDS)
+def test_every_node_has_a_name_and_an_address_of_its_own(word: str) -> None:
+    """All addresses lie in the lab's network and none is the gateway."""
+    planned = plan(word)
+    network = ipaddress.ip_network(planned.subnet)
+    addresses = [ipaddress.ip_address(n.address) for n in planned.nodes]
+    assert len({n.machine for n in planned.nodes}) == len(planned.nodes)
+    assert len({*addresses, ipaddress.ip_address(planned.gateway)}) == len(addresses) + 1
+    assert all(address in network for address in addresses)
+    assert len(planned.masters) + len(planned.workers) == len(planned.cluster_nodes)
+    assert all(len(n.machine) <= 63 for n in planned.nodes)
+
+
+@given(WORDS)
+def test_t33_every_way_in_is_in_the_certificate(word: str) -> None:
+    """T33: balancer, each master, loopback, the Service's address and names."""
+    planned = plan(word)
+    ways = {n.address for n in (*planned.masters, *planned.balancers)}
+    ways |= {"127.0.0.1", planned.api_service_address, "kubernetes.default.svc.cluster.local"}
+    assert ways <= set(planned.api_sans)
+
+
+def test_several_masters_get_a_load_balancer() -> None:
+    """One master needs none."""
+    assert plan("3-master").api_machine.role is Role.LOAD_BALANCER
+    assert plan("1-node").api_machine.role is Role.MASTER
+    assert plan("1-node").balancers == ()
+
+
+def test_t10_a_second_lab_gets_another_subnet() -> None:
+    """T10: two labs with defaults, side by side."""
+    first = plan("3-master")
+    asked = spec.build({"topology": "3-master", "name": "other"})
+    second = topology.plan(asked, HOST, used_subnets=[first.subnet], api_port=1)
+    one, other = ipaddress.ip_network(first.subnet), ipaddress.ip_network(second.subnet)
+    assert not one.overlaps(other)
+    assert not {n.machine for n in first.nodes} & {n.machine for n in second.nodes}
+
+
+@pytest.mark.parametrize("field", ["pods", "services"])
+def test_t11_a_range_over_a_route_of_the_host_is_refused(field: str) -> None:
+    """T11: the message names both ranges and the field to change."""
+    with pytest.raises(PreflightError) as caught:
+        plan("3-master", network={field: "192.168.0.0/16"})
+    for part in (f"network.{field}", "192.168.0.0/16", "192.168.1.0/24"):
+        assert part in str(caught.value)
+
+
+def test_t11_a_route_of_a_vpn_moves_the_nodes() -> None:
+    """T11: a free range is chosen where nobody asked for one."""
+    vpn = replace(HOST, routes=("172.30.0.0/20",))
+    assert plan("3-master", vpn).subnet == "172.30.16.0/24"
+
+
+def test_t11_nodes_over_a_route_are_refused() -> None:
+    """T11: where somebody did ask for one, both are named."""
+    with pytest.raises(PreflightError, match=r"192\.168\.1\.0/25 overlaps .*192\.168\.1\.0/24"):
+        plan("1-node", network={"nodes": "192.168.1.0/25"})
+
+
+def test_no_free_range_left_says_what_to_do() -> None:
+    """The pool has an end."""
+    with pytest.raises(PreflightError, match="no free /24"):
+        plan("1-node", replace(HOST, routes=("172.16.0.0/12",)))
+
+
+def test_a_node_is_found_by_either_name() -> None:
+    """And an unknown one gets the list."""
+    planned = plan("3-master")
+    assert planned.node("m2") is planned.node("3-master-m2")
+    with pytest.raises(PreflightError, match="lb1, m1, m2, m3"):
+        planned.node("m9")
+
+
+def test_a_plan_of_another_labtool_is_refused() -> None:
+    """With the command that leads on."""
+    data = plan("1-node").as_dict() | {"schema": 99}
+    with pytest.raises(PreflightError, match="labtool delete 1-node"):
+        Topology.from_dict(data)
+
+
+def test_the_driver_follows_the_cgroup_version() -> None:
+    """Found, never guessed."""
+    assert plan("1-node").cgroup_driver == "systemd"
+    assert plan("1-node", replace(HOST, cgroup_version=1)).cgroup_driver == "cgroupfs"
