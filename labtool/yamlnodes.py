@@ -6,21 +6,23 @@ nodes keep the text and the style of each scalar.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _STR = "tag:yaml.org,2002:str"
 _SEQ = "tag:yaml.org,2002:seq"
 _MAP = "tag:yaml.org,2002:map"
 
 
 def _scalar(text: str) -> ScalarNode:
-    # A style forces quotes where the text alone would read as something else.
+    # Quoted where YAML 1.1 or 1.2 (kubectl's) would read the text alone as something else.
     loader: Any = yaml.SafeLoader("")
-    plain = bool(text) and loader.resolve(ScalarNode, text, (True, False)) == _STR
+    plain = _PLAIN.fullmatch(text) and loader.resolve(ScalarNode, text, (True, False)) == _STR
     return ScalarNode(_STR, text, style=None if plain else '"')
 
 
