@@ -177,7 +177,7 @@ def wait_for_engine(
         if answer is Answer.DENIED:
             raise denied_error(where)
         if pid and _has_ended(pid):
-            raise WaitTimeout("dockerd ended at once", cause=_tail(log), next_step=hint)
+            raise WaitTimeout("dockerd ended as it started", cause=_tail(log), next_step=hint)
         if time.monotonic() > end:
             raise WaitTimeout(
                 f"the Docker engine did not answer within {seconds:.0f} s",
