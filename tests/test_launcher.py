@@ -90,6 +90,13 @@ def test_a_first_run_makes_the_environment_and_says_how_to_get_labtool(
     assert str(checkout.root / ".venv" / "bin") in last
 
 
+def test_the_summary_of_the_tests_is_the_last_line(checkout: Checkout) -> None:
+    """Of a first run as well."""
+    done = checkout.run("test", "-x")
+    assert (done.returncode, done.stdout) == (7, "ran:-x\n")
+    assert done.stderr.splitlines()[-1].startswith("labtool on the PATH:")
+
+
 def test_a_second_run_only_runs_the_command(checkout: Checkout) -> None:
     """Quickly: less than 0.3 s."""
     checkout.run("list")
