@@ -50,6 +50,7 @@ class Port:
     Attributes:
         number: the port; 0 where the program takes any free one.
         client_certificate: a client without a certificate of the right CA gets nowhere.
+        in_kernel: the kernel itself listens, so no process owns the socket.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Port:
     protocol: str = "tcp"
     tls: bool = True
     client_certificate: bool = False
+    in_kernel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +192,12 @@ COMPONENTS: tuple[Component, ...] = (
         check="CNI-FLANNEL",
         roles=CLUSTER,
         runs_as=RunsAs.DAEMON_SET,
-        process="",
+        process="flanneld",
         where="kube-flannel/daemonset/kube-flannel-ds",
-        ports=(Port(8472, "VXLAN between nodes", Bind.ANY, protocol="udp", tls=False),),
+        ports=(
+            Port(8472, "VXLAN", Bind.ANY, protocol="udp", tls=False, in_kernel=True),
+            Port(8081, "health", Bind.LOOPBACK, tls=False),
+        ),
         calls=("kube-apiserver", "flannel"),
     ),
     Component(

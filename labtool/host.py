@@ -108,7 +108,9 @@ def _nameservers() -> tuple[str, ...]:
         except OSError:
             continue
         servers = [
-            words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "nameserver"
+            words[1]
+            for line in lines
+            if len(words := line.split()) > 1 and words[0] == "nameserver"
         ]
         usable = tuple(s for s in servers if not s.startswith("127.") and ":" not in s)
         if usable:

@@ -180,9 +180,7 @@ def parse_topology(text: str) -> tuple[int, int]:
     """
     match = _TOPOLOGY.fullmatch(text)
     if not match:
-        raise ValueError(
-            f"{text!r} is no topology: write 1-node, 3-master or 3-master-2-worker"
-        )
+        raise ValueError(f"{text!r} is no topology: write 1-node, 3-master or 3-master-2-worker")
     masters, kind, workers = int(match[1]), match[2], int(match[3] or 0)
     if kind == "node" and (masters != 1 or match[3]):
         raise ValueError(f"{text!r}: only 1-node is written so; use {masters}-master")

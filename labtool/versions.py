@@ -66,3 +66,16 @@ def resolve(asked: str) -> str | None:
         return wanted
     patches = [v for v in RELEASES if v.rpartition(".")[0] == wanted]
     return max(patches, key=lambda v: int(v.rpartition(".")[2]), default=None)
+
+
+def images(versions: Versions) -> dict[str, str]:
+    """The image of each component, under its upstream name."""
+    kubernetes = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
+    return {
+        **{name: f"registry.k8s.io/{name}:{versions.kubernetes}" for name in kubernetes},
+        "etcd": f"registry.k8s.io/etcd:{versions.etcd.removeprefix('v')}-0",
+        "coredns": f"registry.k8s.io/coredns/coredns:{versions.coredns}",
+        "pause": f"registry.k8s.io/pause:{versions.pause}",
+        "flannel": f"ghcr.io/flannel-io/flannel:{versions.flannel}",
+        "agnhost": f"registry.k8s.io/e2e-test-images/agnhost:{versions.agnhost}",
+    }

@@ -1,0 +1,65 @@
+# Copyright: the labtool authors
+# GNU General Public License v3.0 or later (see https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Computes what a node's layout depends on, so that an unchanged node costs one call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from labtool import __version__
+from labtool.assets import asset, collections_path
+
+# What Ansible itself puts among the variables; none of it reaches a template.
+_OWN = (
+    "ansible_",
+    "hostvars",
+    "groups",
+    "play_hosts",
+    "vars",
+    "omit",
+    "playbook_dir",
+    "inventory_",
+)
+_OWN_NAMES = {"group_names", "environment", "role_names", "role_path", "role_name"}
+
+
+class ActionModule(ActionBase):
+    """The controller's half of labtool.node.settled."""
+
+    _requires_connection = True
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Digest the inputs, ask the node."""
+        result = super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        args = {
+            "digest": self._digest(task_vars),
+            "record": self._task.args.get("record", False),
+            "objects": self._task.args.get("objects", False),
+        }
+        result.update(
+            self._execute_module("labtool.node.settled", module_args=args, task_vars=task_vars)
+        )
+        return result
+
+    def _digest(self, task_vars: dict[str, Any]) -> str:
+        given = {
+            name: value
+            for name, value in task_vars.items()
+            if not name.startswith(_OWN) and name not in _OWN_NAMES
+        }
+        digest = hashlib.sha256(__version__.encode())
+        digest.update(json.dumps(given, sort_keys=True, default=str).encode())
+        for folder in (asset("roles"), asset("templates"), collections_path()):
+            for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"):
+                stat = path.stat()
+                digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())
+        lab = self._templar.template(task_vars["lab"])
+        for path in sorted((Path(lab["state_dir"]) / "pki").glob("*.crt")):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()

@@ -1,0 +1,45 @@
+"""labtool delete: remove a lab without a trace."""
+
+from __future__ import annotations
+
+import click
+
+from labtool import lab, lifecycle
+from labtool.console import Console
+from labtool.errors import UsageError
+from labtool.providers.docker import DockerProvider
+
+
+@click.command(epilog="\b\nExamples:\n  labtool delete 3-master\n  labtool delete --all --yes")
+@click.argument("name", metavar="[LAB]", required=False)
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("--all", "everything", is_flag=True, help="Every lab on this machine.")
+@click.pass_obj
+def command(console: Console, name: str | None, yes: bool, everything: bool) -> None:  # noqa: FBT001
+    """Remove a lab: its machines, volumes, network, kubeconfig entry and state.
+
+    Deleting a lab that isn't there is fine. From a half-made lab it removes what there is.
+    """
+    provider = DockerProvider()
+    names = _names(provider, name, everything=everything)
+    if not names:
+        console.say(f"There is no lab{f' {name!r}' if name else ''}; nothing to delete.")
+        return
+    if not yes:
+        if not console.interactive:
+            raise UsageError(
+                f"delete {', '.join(names)}? There is no terminal to ask on",
+                next_step=f"labtool delete {' '.join(names)} --yes",
+            )
+        click.confirm(f"Delete {', '.join(names)} and all that is in it?", abort=True, err=True)
+    for each in names:
+        lifecycle.delete(each, provider, console)
+
+
+def _names(provider: DockerProvider, name: str | None, *, everything: bool) -> list[str]:
+    there = sorted({t.name for t in [*provider.labs(), *lab.known()]})
+    if everything:
+        return there
+    if name is None:
+        return [lab.find(None, provider).name] if there else []
+    return [name] if name in there else []

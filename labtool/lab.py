@@ -1,0 +1,115 @@
+"""Finds labs, keeps their state folder, and lets one labtool at a time change one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from labtool import names, paths
+from labtool.errors import LabBusyError, SpecError, UsageError
+from labtool.topology import Topology
+
+if TYPE_CHECKING:
+    from labtool.providers.docker import DockerProvider
+
+_READY = "ready"
+
+
+def state(topology: Topology) -> Path:
+    """The lab's state folder."""
+    return paths.lab_dir(topology.name)
+
+
+def kubeconfig(topology: Topology) -> Path:
+    """The kubeconfig that reaches the lab from this host."""
+    return state(topology) / "pki" / "admin.conf"
+
+
+def known() -> list[Topology]:
+    """Every lab that this user's state folder knows of; needs no engine."""
+    found = []
+    for file in sorted(paths.labs_dir().glob("*/topology.json")):
+        found.append(Topology.from_dict(json.loads(file.read_text(encoding="utf-8"))))
+    return found
+
+
+def find(name: str | None, provider: DockerProvider | None = None) -> Topology:
+    """The lab with this name, or the only one there is.
+
+    Args:
+        name: None where the user left it out.
+        provider: asked too, so that a lab whose state folder is lost is still found.
+
+    Raises:
+        UsageError: there is none, or several and no name.
+    """
+    labs = {t.name: t for t in (provider.labs() if provider else [])}
+    labs = {**{t.name: t for t in known()}, **labs}
+    if name is None:
+        if len(labs) == 1:
+            return next(iter(labs.values()))
+        if not labs:
+            raise UsageError("there is no lab", next_step="labtool create 3-master")
+        raise UsageError(
+            f"which lab? There are {', '.join(labs)}", next_step="name it as the first argument"
+        )
+    if name in labs:
+        return labs[name]
+    if why := names.complaint(name):
+        raise SpecError("command line", [f"name: {why}"])
+    there = f"there are: {', '.join(labs)}" if labs else "there is none at all"
+    raise UsageError(f"there is no lab {name!r}; {there}", next_step="labtool list")
+
+
+def save(topology: Topology) -> Path:
+    """Write the topology to the state folder; return the folder."""
+    folder = paths.private_dir(state(topology))
+    target = folder / "topology.json"
+    text = json.dumps(topology.as_dict(), indent=2)
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        partial = target.with_suffix(".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    return folder
+
+
+def mark_ready(topology: Topology) -> None:
+    """Note that creation went through to its end."""
+    (state(topology) / _READY).write_text(time.strftime("%Y-%m-%dT%H:%M:%S%z"), encoding="ascii")
+
+
+def is_ready(topology: Topology) -> bool:
+    """Whether creation ever went through to its end."""
+    return (state(topology) / _READY).exists()
+
+
+def forget(name: str) -> None:
+    """Remove the state folder."""
+    shutil.rmtree(paths.lab_dir(name), ignore_errors=True)
+
+
+@contextmanager
+def only_one(name: str) -> Iterator[None]:
+    """Let no other labtool change this lab meanwhile.
+
+    Raises:
+        LabBusyError: another one does.
+    """
+    lock = FileLock(paths.private_dir(paths.labs_dir()) / f".{name}.lock", timeout=3)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise LabBusyError(
+            f"another labtool is at work on lab {name}", next_step="wait for it, or end it"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

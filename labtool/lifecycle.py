@@ -1,0 +1,137 @@
+"""What is done with a lab as a whole: create, stop, start, delete.
+
+`create` is the table of contents of the product: each line is one stage of the data
+flow, and each stage can be repeated from any half state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labtool import engine, host, inventory, lab, paths, pki, preflight
+from labtool.ansible import Outcome, Playbook
+from labtool.artifacts import ensure_node_image, node_image_tag
+from labtool.console import Console
+from labtool.errors import UsageError
+from labtool.providers.docker import DockerProvider
+from labtool.spec import LabSpec
+from labtool.topology import Topology, plan
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What a creation did: the lab, and how many things it changed."""
+
+    topology: Topology
+    new: bool
+    changed: int
+
+
+def create(spec: LabSpec, console: Console) -> Created:
+    """Make a lab, or bring one to what was asked.
+
+    Raises:
+        LabtoolError: which stage failed, why, and what to do.
+    """
+    with lab.only_one(spec.lab_name):
+        provider = DockerProvider()
+        topology, new = _decide(spec, provider)
+        if new:
+            _check_host(topology, console)
+        image = ensure_node_image(topology.versions, console)
+        state = lab.save(topology)
+        store = pki.Store(state / "pki", spec.pki.algorithm)
+        pki.write_admin_kubeconfig(store, topology.name, topology.api_port)
+        inventory.write(topology, state)
+        playbook = Playbook("create", state).start()
+        try:
+            with console.step(_machines_title(topology)) as step:
+                made = provider.ensure(topology, image)
+                step.update("nothing to do" if not made else f"{len(made)} started")
+        except BaseException:
+            playbook.stop()
+            raise
+        outcome = _converge(playbook, console)
+        wait_ready(topology, console)
+        lab.mark_ready(topology)
+    return Created(topology, new, len(made) + len(outcome.changed))
+
+
+def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
+    """The topology of the lab that is there, or a new one."""
+    there = {t.name: t for t in provider.labs()}.get(spec.lab_name)
+    if there is None:
+        facts = host.gather()
+        port = spec.api_port or host.free_port()
+        used = provider.used_subnets()
+        return plan(spec, facts, used_subnets=used, api_port=port), True
+    asked = spec.model_dump(mode="json")
+    differing = [key for key in asked if asked[key] != there.spec.get(key)]
+    if differing:
+        raise UsageError(
+            f"lab {there.name} is there already and differs in {', '.join(differing)}",
+            cause="\n".join(
+                f"{k}: has {there.spec.get(k)!r}, asked {asked[k]!r}" for k in differing
+            ),
+            next_step=f"choose another --name, or labtool delete {there.name}",
+        )
+    return there, False
+
+
+def _check_host(topology: Topology, console: Console) -> None:
+    with console.step("Check this machine"):
+        facts = host.gather()
+        there = engine.has_image(node_image_tag(topology.versions))
+        findings = preflight.inspect(topology, facts, engine.facts(), image_present=there)
+        preflight.require(preflight.heal(findings, console))
+
+
+def _machines_title(topology: Topology) -> str:
+    parts = [f"{len(topology.masters)} master{'s' if len(topology.masters) > 1 else ''}"]
+    if topology.workers:
+        parts.append(f"{len(topology.workers)} worker{'s' if len(topology.workers) > 1 else ''}")
+    if topology.balancers:
+        parts.append("load balancer")
+    return f"Machines ({', '.join(parts)})"
+
+
+def _converge(playbook: Playbook, console: Console) -> Outcome:
+    with console.step("Roles") as step:
+        outcome = playbook.follow(step.update)
+        step.update(f"{len(outcome.changed)} changed")
+    return outcome
+
+
+def wait_ready(topology: Topology, console: Console) -> None:
+    """Wait until the cluster serves, showing what is still missing."""
+    # The Kubernetes client costs a third of a second; only commands that wait pay it.
+    from labtool import cluster  # noqa: PLC0415
+
+    with console.step("Cluster ready") as step:
+        cluster.wait_ready(topology, step.update)
+        step.update(f"{len(topology.cluster_nodes)} nodes")
+
+
+def stop(topology: Topology, provider: DockerProvider, console: Console) -> None:
+    """Stop all machines of a lab, the load balancer first so that no client sees half of it."""
+    with lab.only_one(topology.name), console.step(f"Stop {topology.name}"):
+        provider.stop(topology, topology.nodes)
+
+
+def start(topology: Topology, provider: DockerProvider, console: Console) -> None:
+    """Start all machines of a lab and wait for the cluster."""
+    with lab.only_one(topology.name):
+        with console.step(f"Start {topology.name}"):
+            provider.start(topology, topology.nodes)
+        wait_ready(topology, console)
+
+
+def delete(name: str, provider: DockerProvider, console: Console) -> None:
+    """Remove a lab: containers, volumes, network, kubeconfig entry, state folder."""
+    from labtool import kubeconfig  # noqa: PLC0415 - yaml of the user's file, only here
+
+    with lab.only_one(name), console.step(f"Delete {name}"):
+        provider.delete(name)
+        kubeconfig.remove(f"labtool-{name}")
+        lab.forget(name)
+    (paths.labs_dir() / f".{name}.lock").unlink(missing_ok=True)

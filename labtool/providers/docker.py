@@ -1,0 +1,295 @@
+"""Machines that are containers of the local Docker engine.
+
+Labels are the truth: the network of a lab carries its whole topology, so that a lab
+is found, stopped and deleted even where its state folder is lost. Names, addresses
+and volumes are all decided before the first container is made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.types import IPAMConfig, IPAMPool, Mount
+
+from labtool import engine
+from labtool.components import CLUSTER, Role
+from labtool.errors import ProviderError
+from labtool.topology import API_PORT, Node, Topology
+
+LABEL_LAB = "labtool.lab"
+LABEL_NODE = "labtool.node"
+LABEL_TOPOLOGY = "labtool.topology"
+
+# What each program keeps over a restart; the last lies on a real file system since
+# overlay can't be the upper layer of another overlay.
+_VOLUMES = {
+    "kubelet": ("/var/lib/kubelet", CLUSTER),
+    "containerd": ("/var/lib/containerd", CLUSTER),
+    "etcd": ("/var/lib/etcd", frozenset({Role.MASTER})),
+}
+# linux/capability.h, in the order of their bits.
+_CAPABILITIES = """
+CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
+NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO
+SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
+SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG
+WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
+""".split()
+_STOP_SECONDS = 20
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What a command on a machine answered."""
+
+    code: int
+    output: str
+
+
+def capabilities(status: str) -> tuple[str, ...]:
+    """The names in a process's bounding set.
+
+    Args:
+        status: the text of /proc/self/status.
+    """
+    bits = next((line.split()[1] for line in status.splitlines() if line.startswith("CapBnd")), "0")
+    mask = int(bits, 16)
+    return tuple(name for bit, name in enumerate(_CAPABILITIES) if mask >> bit & 1)
+
+
+class DockerProvider:
+    """The containers, volumes and networks of all labs of one engine.
+
+    Raises:
+        ProviderError: the engine can't be reached; says why and what to do.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._client = docker.from_env(timeout=120)
+            self._client.ping()
+        except (DockerException, OSError) as error:
+            answer, why = engine.ping()
+            raise ProviderError(
+                f"the Docker engine at {engine.url()} can't be used: {answer}",
+                cause=why or str(error),
+                next_step="labtool doctor",
+            ) from error
+
+    # -- what there is ----------------------------------------------------------------
+
+    def labs(self) -> list[Topology]:
+        """Every lab of this engine, by name."""
+        networks = self._client.api.networks(filters={"label": LABEL_TOPOLOGY})
+        found = [Topology.from_dict(json.loads(n["Labels"][LABEL_TOPOLOGY])) for n in networks]
+        return sorted(found, key=lambda t: t.name)
+
+    def used_subnets(self) -> tuple[str, ...]:
+        """The networks of this engine, as CIDR."""
+        pools = [n.get("IPAM", {}).get("Config") or [] for n in self._client.api.networks()]
+        return tuple(p["Subnet"] for pool in pools for p in pool if "Subnet" in p)
+
+    def states(self, topology: Topology) -> dict[str, str]:
+        """Each node's state by its name: the engine's word, or `missing`."""
+        there = {c["Labels"].get(LABEL_NODE): c["State"] for c in self._containers(topology.name)}
+        return {n.name: there.get(n.name, "missing") for n in topology.nodes}
+
+    # -- what is done -----------------------------------------------------------------
+
+    def ensure(self, topology: Topology, image: str) -> list[str]:
+        """Make what is missing and start what doesn't run; return the machines touched."""
+        self._ensure_network(topology)
+        states = self.states(topology)
+        privileges = self._privileges()
+
+        def bring_up(node: Node) -> str:
+            state = states[node.name]
+            if state == "missing":
+                self._create(topology, node, image, privileges)
+            elif state == "paused":
+                self._client.api.unpause(node.machine)
+                return node.machine
+            self._client.api.start(node.machine)
+            return node.machine
+
+        waiting = [n for n in topology.nodes if states[n.name] != "running"]
+        return self._each(bring_up, waiting)
+
+    def start(self, topology: Topology, machines: Sequence[Node]) -> None:
+        """Start machines that exist."""
+        self._each(lambda n: self._client.api.start(n.machine), machines)
+
+    def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
+        """Stop machines as a shutdown does; after 20 s they are switched off."""
+        states = self.states(topology)
+        running = [n for n in machines if states[n.name] in {"running", "paused", "restarting"}]
+        self._each(lambda n: self._client.api.stop(n.machine, timeout=_STOP_SECONDS), running)
+
+    def delete(self, lab: str) -> list[str]:
+        """Remove every container, volume and network with the lab's label."""
+        removed = self._each(self._remove_container, [c["Id"] for c in self._containers(lab)])
+        label = {"label": f"{LABEL_LAB}={lab}"}
+        volumes = self._client.api.volumes(filters=label)["Volumes"] or []
+        removed += self._each(self._remove_volume, [v["Name"] for v in volumes])
+        for network in self._client.api.networks(filters=label):
+            self._client.api.remove_network(network["Id"])
+            removed.append(network["Name"])
+        return removed
+
+    def execute(self, machine: str, argv: Sequence[str]) -> Executed:
+        """Run a command on a machine, without a shell.
+
+        Raises:
+            ProviderError: the machine doesn't run.
+        """
+        try:
+            api = self._client.api
+            run = api.exec_create(machine, list(argv))["Id"]
+            output = api.exec_start(run)
+            return Executed(api.exec_inspect(run)["ExitCode"], output.decode(errors="replace"))
+        except APIError as error:
+            raise ProviderError(f"{machine}: {error.explanation}") from error
+
+    # -- how --------------------------------------------------------------------------
+
+    def _containers(self, lab: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._client.api.containers(
+            all=True, filters={"label": f"{LABEL_LAB}={lab}"}
+        )
+        return found
+
+    def _ensure_network(self, topology: Topology) -> None:
+        if self._client.api.networks(names=[topology.name], filters={"label": LABEL_TOPOLOGY}):
+            return
+        pool = IPAMPool(subnet=topology.subnet, gateway=topology.gateway)
+        try:
+            self._client.api.create_network(
+                topology.name,
+                driver="bridge",
+                ipam=IPAMConfig(pool_configs=[pool]),
+                labels={LABEL_LAB: topology.name, LABEL_TOPOLOGY: topology.as_json()},
+                check_duplicate=True,
+            )
+        except APIError as error:
+            raise ProviderError(
+                f"network {topology.name} ({topology.subnet}) can't be made",
+                cause=str(error.explanation),
+                next_step="docker network ls; set network.nodes or choose another --name",
+            ) from error
+
+    def _privileges(self) -> dict[str, Any]:
+        """Full privileges where the engine's host has them all, else each by name.
+
+        `--privileged` fails on engines whose own bounding set lacks a capability.
+        """
+        have = capabilities(Path("/proc/self/status").read_text(encoding="ascii"))
+        known = self._known_to_engine(have)
+        if len(have) == len(_CAPABILITIES) or not engine.is_default():
+            return {"privileged": True}
+        return {
+            "cap_add": known,
+            "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
+            "device_cgroup_rules": ["a *:* rwm"],
+        }
+
+    def _known_to_engine(self, names: Sequence[str]) -> list[str]:
+        """Those among the capabilities that this engine's version has heard of.
+
+        An engine lists them nowhere; it checks the names first of all, so asking for a
+        container of an image that can't exist tells without making anything.
+        """
+        known = list(names)
+        while known:
+            trial = self._client.api.create_host_config(cap_add=known)
+            try:
+                self._client.api.create_container("labtool/no-such-image", host_config=trial)
+            except APIError as error:
+                unknown = re.search(r'unknown capability: "CAP_(\w+)"', str(error.explanation))
+                if not unknown:
+                    break
+                known.remove(unknown[1])
+        return known
+
+    def _create(
+        self, topology: Topology, node: Node, image: str, privileges: dict[str, Any]
+    ) -> None:
+        api = self._client.api
+        labels = {LABEL_LAB: topology.name, LABEL_NODE: node.name}
+        mounts = [
+            Mount(target, f"{node.machine}-{name}", type="volume", labels=labels)
+            for name, (target, roles) in _VOLUMES.items()
+            if node.role in roles
+        ]
+        publishes = node == topology.api_machine
+        host_config = api.create_host_config(
+            mounts=mounts,
+            tmpfs={"/run": "exec", "/tmp": "exec"},  # noqa: S108 - paths inside the machine
+            cgroupns="private",
+            restart_policy={"Name": "unless-stopped"},
+            port_bindings={API_PORT: ("127.0.0.1", topology.api_port)} if publishes else {},
+            network_mode=topology.name,
+            **privileges,
+        )
+        # What `--security-opt systempaths=unconfined` means: /proc and /sys whole and writable.
+        host_config["MaskedPaths"] = host_config["ReadonlyPaths"] = []
+        endpoint = api.create_endpoint_config(
+            ipv4_address=node.address, aliases=[node.name, node.machine]
+        )
+        try:
+            api.create_container(
+                image,
+                name=node.machine,
+                hostname=node.name,
+                labels=labels,
+                environment={"container": "docker"},
+                ports=[API_PORT] if publishes else [],
+                stop_signal="SIGRTMIN+3",
+                host_config=host_config,
+                networking_config=api.create_networking_config({topology.name: endpoint}),
+            )
+        except ImageNotFound as error:
+            raise ProviderError(
+                f"the node image {image} is gone", next_step="labtool artifacts build"
+            ) from error
+        except APIError as error:
+            raise ProviderError(
+                f"machine {node.machine} can't be made",
+                cause=str(error.explanation),
+                next_step=f"labtool delete {topology.name}",
+            ) from error
+
+    def _remove_container(self, container: str) -> str:
+        with suppress(NotFound):
+            self._client.api.remove_container(container, force=True, v=True)
+        return container
+
+    def _remove_volume(self, volume: str) -> str:
+        with suppress(NotFound):
+            self._client.api.remove_volume(volume, force=True)
+        return volume
+
+    def _each(self, action: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """Do one thing for each item, all at once; the first error wins when all are done."""
+        todo = list(items)
+        if not todo:
+            return []
+        with ThreadPoolExecutor(max_workers=min(8, len(todo))) as pool:
+            futures = [pool.submit(action, item) for item in todo]
+        try:
+            return [future.result() for future in futures]
+        except APIError as error:
+            raise ProviderError(
+                f"the engine refused: {error.explanation}", next_step="labtool doctor"
+            ) from error
