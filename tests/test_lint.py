@@ -16,7 +16,12 @@ pytestmark = pytest.mark.lint
 def passes(module: str, *arguments: str) -> None:
     """Run a linter of this environment; what it says is the failure."""
     bin_dir = Path(sys.executable).parent
-    env = os.environ | {"PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+    env = os.environ | {
+        "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "labtool" / "collections"),
+        "ANSIBLE_HOME": str(ROOT / ".cache" / "ansible"),
+    }
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
