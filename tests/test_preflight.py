@@ -74,7 +74,7 @@ def test_all_failures_come_at_once_with_their_cures(
     said = str(caught.value)
     for part in (
         "5 things stand in the way",
-        "memory: 1024 MiB available; 3-master takes about 1410 MiB",
+        "memory: 1024 MiB available; 3-master takes about 1560 MiB",
         "docker rm -f 3-master-m1",
         "sysctl -w net.bridge.bridge-nf-call-iptables=1",
         "there is no Go",
@@ -87,18 +87,18 @@ def test_t13_few_inotify_instances(roomy_host: HostFacts) -> None:
     """T13: the values, what is needed, and the sysctl line."""
     asked = spec.build({"topology": "3-master-3-worker"})
     lab = topology.plan(asked, roomy_host, used_subnets=(), api_port=1)
-    low = replace(roomy_host, inotify_instances=128, inotify_watches=8192)
+    low = replace(roomy_host, inotify_instances=128, inotify_watches=4096)
     instances, watches = hostchecks.check_inotify(lab, low, ENGINE)
     assert instances.level is watches.level is Level.WARN
     assert "the limit is 128" in instances.what
     assert instances.cure == "sysctl -w fs.inotify.max_user_instances=1024"
-    assert "the limit is 8192" in watches.what
+    assert "the limit is 4096" in watches.what
     assert watches.cure == "sysctl -w fs.inotify.max_user_watches=524288"
 
 
 def test_t13_other_labs_count(three_masters: Topology, roomy_host: HostFacts) -> None:
     """T13: the limit is one for all labs."""
-    host = replace(roomy_host, inotify_instances=300)
+    host = replace(roomy_host, inotify_instances=256)
     others = tuple((f"other-m{i}", "other") for i in range(7))
     assert bad(hostchecks.check_inotify(three_masters, host, ENGINE)) == []
     assert bad(hostchecks.check_inotify(three_masters, host, replace(ENGINE, owners=others)))
@@ -205,7 +205,7 @@ def test_memory_that_is_only_just_enough_is_a_warning(
     three_masters: Topology, roomy_host: HostFacts
 ) -> None:
     """Pods need some as well."""
-    host = replace(roomy_host, memory_bytes=1500 * 1024**2)
+    host = replace(roomy_host, memory_bytes=1600 * 1024**2)
     assert hostchecks.check_memory(three_masters, host, ENGINE).level is Level.WARN
 
 
