@@ -38,7 +38,9 @@ def create(spec: LabSpec, console: Console) -> Created:
         topology, new = _decide(spec, provider)
         if new:
             _check_host(topology, console)
-        image = ensure_node_image(topology.versions, console)
+        image = ""
+        if "missing" in provider.states(topology).values():
+            image = ensure_node_image(topology.versions, console)
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_port)

@@ -7,6 +7,7 @@ space is left out, so `{% if %}` decides whether a file exists.
 
 from __future__ import annotations
 
+import base64
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class NodeFile:
 
 @functools.cache
 def _environment(folder: Path) -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         # The role's own folder first; the parent for what two roles share by `include`.
         loader=jinja2.FileSystemLoader([folder, folder.parent]),
         undefined=jinja2.StrictUndefined,
@@ -50,6 +51,8 @@ def _environment(folder: Path) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - YAML and configuration files, not HTML
     )
+    environment.filters["b64encode"] = lambda text: base64.b64encode(text.encode()).decode()
+    return environment
 
 
 def render_tree(

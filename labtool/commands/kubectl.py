@@ -28,7 +28,6 @@ def command(console: Console, words: tuple[str, ...]) -> None:
     del console
     name, arguments = split_at_dashes(words, sys.argv)
     topology = lab.find(name)
-    program = artifacts.program_path("kubectl", topology.versions)
     built = artifacts.program_path(topology.versions, "kubernetes", "kubectl")
     binary = str(built) if built.exists() else shutil.which("kubectl") or "kubectl"
     env = clean_environment({"KUBECONFIG": str(lab.kubeconfig(topology))})

@@ -55,7 +55,9 @@ class ActionModule(ActionBase):
         }
         digest = hashlib.sha256(__version__.encode())
         digest.update(json.dumps(given, sort_keys=True, default=str).encode())
-        for folder in (asset("roles"), asset("templates"), collections_path()):
+        roles = sorted(asset("roles").iterdir())
+        templates = [asset("templates") / role.name for role in roles]
+        for folder in (*roles, *templates, collections_path()):
             for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"):
                 stat = path.stat()
                 digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())

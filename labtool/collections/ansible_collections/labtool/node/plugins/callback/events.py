@@ -68,6 +68,7 @@ class CallbackModule(CallbackBase):
             task=result.task.get_name().strip(),
             changed_paths=data.get("changed_paths", []),
             changed_objects=data.get("changed_objects", []),
+            reasons=data.get("reasons", []),
         )
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:  # noqa: FBT001, FBT002
