@@ -1,0 +1,223 @@
+"""The lab's API as verify uses it: plain objects over one pooled HTTPS client.
+
+Calls go to the address the kubeconfig names, the published port of the load
+balancer. Where the API doesn't answer, the first call finds out and all later ones
+fail at once with the same sentence, so that a dead API costs seconds and not minutes.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+import yaml
+
+from labtool.verify.model import CheckFailed
+
+Json = dict[str, Any]
+_TIMEOUT = httpx2.Timeout(8.0, connect=3.0)
+_EXEC_STDOUT, _EXEC_ERROR = 1, 3
+
+
+class ApiRefused(CheckFailed):
+    """The API answered with an error."""
+
+    def __init__(self, method: str, path: str, status: int, message: str) -> None:
+        super().__init__(
+            f"the API answered {status} to {method} {path.split('?')[0]}",
+            tried=f"{method} {path}",
+            got=message,
+        )
+        self.status = status
+        self.message = message
+
+
+class Api:
+    """A client of one lab."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        self.server = str(config["clusters"][0]["cluster"]["server"])
+        self._http = httpx2.Client(
+            base_url=self.server,
+            verify=_context(config),
+            timeout=_TIMEOUT,
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=24, max_keepalive_connections=24),
+        )
+        self._dead = ""
+        self._lock = threading.Lock()
+
+    @property
+    def answers(self) -> bool:
+        """Whether no call has found the API dead so far."""
+        return not self._dead
+
+    def response(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        """One call; any status is an answer.
+
+        Raises:
+            CheckFailed: the API did not answer at all.
+        """
+        if self._dead:
+            raise self._no_answer()
+        try:
+            return self._http.request(method, path, **more)
+        except httpx2.TimeoutException as error:
+            # A slow answer to one call says nothing about the next one.
+            if not isinstance(error, httpx2.ConnectTimeout):
+                raise CheckFailed(
+                    f"the API gave no answer in time to {method} {path.split('?')[0]}",
+                    tried=f"{method} {self.server}{path}",
+                    got=error,
+                ) from error
+            return self._again(method, path, error, more)
+        except httpx2.HTTPError as error:
+            return self._again(method, path, error, more)
+
+    def _again(
+        self, method: str, path: str, first: Exception, more: dict[str, Any]
+    ) -> httpx2.Response:
+        """A balancer may just have dropped a master: try once more, then call it dead."""
+        with self._lock:
+            if self._dead:
+                raise self._no_answer()
+            try:
+                return self._http.request(method, path, **more)
+            except httpx2.HTTPError:
+                self._dead = f"{type(first).__name__}: {first}"
+                raise self._no_answer() from first
+
+    def _no_answer(self) -> CheckFailed:
+        return CheckFailed(
+            f"the API did not answer at {self.server}", tried=f"GET {self.server}", got=self._dead
+        )
+
+    def call(self, method: str, path: str, body: Json | None = None, **more: Any) -> Json:
+        """One call that must succeed.
+
+        Raises:
+            ApiRefused: the API answered with an error.
+        """
+        if body is not None:
+            more["content"] = json.dumps(body)
+            more.setdefault("headers", {"Content-Type": "application/json"})
+        reply = self.response(method, path, **more)
+        if reply.is_error:
+            raise ApiRefused(method, path, reply.status_code, _message(reply))
+        return cast("Json", reply.json())
+
+    def get(self, path: str) -> Json:
+        """Read one object or a list."""
+        return self.call("GET", path)
+
+    def find(self, path: str) -> Json | None:
+        """Read one object, or None where there is none."""
+        try:
+            return self.call("GET", path)
+        except ApiRefused as error:
+            if error.status == 404:  # noqa: PLR2004
+                return None
+            raise
+
+    def items(self, path: str) -> list[Json]:
+        """Read a list's items."""
+        return cast("list[Json]", self.call("GET", path)["items"])
+
+    def create(self, path: str, body: Json) -> Json:
+        """Create an object."""
+        return self.call("POST", path, body)
+
+    def patch(self, path: str, body: Json) -> Json:
+        """Merge a change into an object."""
+        kind = {"Content-Type": "application/merge-patch+json"}
+        return self.call("PATCH", path, body, headers=kind)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; it's fine if there is none."""
+        reply = self.response("DELETE", path)
+        if reply.is_error and reply.status_code not in {404, 409}:
+            raise ApiRefused("DELETE", path, reply.status_code, _message(reply))
+
+    def text(self, path: str) -> str:
+        """Read what isn't JSON: a log, a pod's own answer."""
+        reply = self.response("GET", path)
+        if reply.is_error:
+            raise ApiRefused("GET", path, reply.status_code, _message(reply))
+        return str(reply.text)
+
+    def execute(self, pod_path: str, argv: list[str], seconds: float = 8) -> str:
+        """Run a command in a pod, as `kubectl exec` does.
+
+        Raises:
+            CheckFailed: the stream broke, or the command ended with an error.
+        """
+        if self._dead:
+            raise self._no_answer()
+        wanted = {"command": argv, "stdout": "true"}
+        path = f"{pod_path}/exec"
+        try:
+            with self._http.websocket(
+                path, params=wanted, subprotocols=["v5.channel.k8s.io"]
+            ) as stream:
+                return _read_exec(stream, seconds)
+        except CheckFailed:
+            raise
+        except Exception as error:
+            raise CheckFailed(
+                "a command could not be run in a pod",
+                tried=f"exec {argv} at {path}",
+                got=repr(error),
+            ) from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+
+def _read_exec(stream: Any, seconds: float) -> str:
+    out = b""
+    while True:
+        message = stream.receive_bytes(timeout=seconds)
+        channel, data = message[0], message[1:]
+        if channel == _EXEC_STDOUT:
+            out += data
+        elif channel == _EXEC_ERROR:
+            status = json.loads(data)
+            if status.get("status") != "Success":
+                raise CheckFailed("a command in a pod failed", got=status.get("message", data))
+            return out.decode(errors="replace")
+
+
+def _message(reply: httpx2.Response) -> str:
+    with contextlib.suppress(ValueError, AttributeError):
+        return str(reply.json().get("message") or reply.text)
+    return str(reply.text)
+
+
+def _context(config: Json) -> ssl.SSLContext:
+    """TLS with the lab's CA and the kubeconfig's client certificate."""
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    context = ssl.create_default_context(cadata=ca)
+    with _key_file(user) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _key_file(user: Json) -> Iterator[str]:
+    """The client certificate and key as a file; OpenSSL takes no other form."""
+    with tempfile.NamedTemporaryFile(prefix="labtool-") as file:  # made with mode 0600
+        for part in ("client-certificate-data", "client-key-data"):
+            file.write(base64.b64decode(user[part]))
+        file.flush()
+        yield file.name

@@ -1,0 +1,303 @@
+"""What verify does *on* a node: one program, sent there and run once with a list of jobs.
+
+A check that starts a process on a node costs a tenth of a second or more; verify has
+hundreds. So each node gets all its jobs at once, does them in parallel, and answers
+with one JSON object. It needs only Python's standard library, imports nothing of
+labtool, changes nothing, and never returns a private key.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import glob
+import hashlib
+import http.client
+import json
+import os
+import re
+import socket
+import ssl
+import stat
+import struct
+import subprocess
+import sys
+import time
+import urllib.parse
+from typing import Any
+
+Job = dict[str, Any]
+Answer = dict[str, Any]
+WORKERS = 6
+
+
+def run(job: Job) -> Answer:
+    """Run a command; with `until_ok` again until it ends well or that many seconds passed."""
+    deadline = time.monotonic() + job.get("until_ok", 0)
+    while True:
+        answer = _run_once(job)
+        if answer["code"] == 0 or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.2)
+
+
+def _run_once(job: Job) -> Answer:
+    try:
+        done = subprocess.run(
+            job["argv"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=job.get("timeout", 6),
+            env={**os.environ, "LC_ALL": "C", **job.get("env", {})},
+            check=False,
+        )
+    except FileNotFoundError:
+        return {"code": 127, "out": "", "err": f"{job['argv'][0]}: not found"}
+    except subprocess.TimeoutExpired:
+        return {"code": 124, "out": "", "err": f"no end after {job.get('timeout', 6)} s"}
+    limit = job.get("limit", 200_000)
+    return {
+        "code": done.returncode,
+        "out": done.stdout.decode(errors="replace")[:limit],
+        "err": done.stderr.decode(errors="replace")[-2000:],
+    }
+
+
+def read(job: Job) -> Answer:
+    """The text of files, named by patterns; for what is public only."""
+    found = {}
+    for path in _expand(job["paths"]):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            found[path] = file.read(200_000)
+    return found
+
+
+def files(job: Job) -> Answer:
+    """Mode, owner, size and digest of files and folders, named by patterns."""
+    found = {}
+    for path in _expand(job["paths"]):
+        with contextlib.suppress(OSError):
+            found[path] = _stat(path)
+    return found
+
+
+def _expand(patterns: list[str]) -> list[str]:
+    return sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)})
+
+
+def _stat(path: str) -> Answer:
+    info = os.stat(path)
+    regular = stat.S_ISREG(info.st_mode)
+    digest = ""
+    if regular and info.st_size < 1_000_000:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+    return {
+        "mode": f"{stat.S_IMODE(info.st_mode):04o}",
+        "uid": info.st_uid,
+        "gid": info.st_gid,
+        "kind": "file" if regular else "folder" if stat.S_ISDIR(info.st_mode) else "other",
+        "link": os.readlink(path) if os.path.islink(path) else "",
+        "sha256": digest,
+    }
+
+
+def key_pairs(job: Job) -> Answer:
+    """Whether each certificate and key belong together; an empty string if so."""
+    found = {}
+    for crt in _expand(job["paths"]):
+        key = crt[: -len(".crt")] + ".key"
+        if not os.path.exists(key):
+            continue
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(crt, key)
+            found[crt] = ""
+        except (ssl.SSLError, OSError) as error:
+            found[crt] = str(error)
+    return found
+
+
+def kubeconfigs(job: Job) -> Answer:
+    """The public half of kubeconfig files: server, CA and client certificate."""
+    found = {}
+    for path in _expand(job["paths"]):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        found[path] = {
+            name: match[1].strip("\"'") if (match := re.search(rf"{name}:\s*(\S+)", text)) else ""
+            for name in (
+                "server",
+                "certificate-authority-data",
+                "client-certificate-data",
+                "client-certificate",
+            )
+        }
+    return found
+
+
+def processes(job: Job) -> Answer:
+    """The command line of each running process with one of these names."""
+    found: Answer = {name: [] for name in job["names"]}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{entry}/comm", encoding="utf-8") as file:
+                name = file.read().strip()
+            if name in found:
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    found[name].append(file.read().decode(errors="replace").split("\0")[:-1])
+    return found
+
+
+def clock(job: Job) -> Answer:
+    """The node's idea of the time."""
+    del job
+    return {"now": time.time()}
+
+
+def web(job: Job) -> Answer:
+    """One HTTP request; with `until` again until it has that status or `seconds` passed."""
+    deadline = time.monotonic() + job.get("seconds", 0)
+    while True:
+        answer = _web_once(job)
+        if "until" not in job or answer.get("status") == job["until"]:
+            return answer
+        if time.monotonic() > deadline:
+            return answer
+        time.sleep(0.2)
+
+
+def _tls(job: Job) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=job.get("ca"))
+    if "ca" not in job:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if "cert" in job:
+        context.load_cert_chain(job["cert"], job.get("key"))
+    return context
+
+
+def _web_once(job: Job) -> Answer:
+    url = urllib.parse.urlsplit(job["url"])
+    answer: Answer = {}
+    started = time.monotonic()
+    try:
+        plain = socket.create_connection((url.hostname, url.port), timeout=job.get("timeout", 4))
+        answer["connected"] = True
+        with plain:
+            sock = plain
+            if url.scheme == "https":
+                sock = _tls(job).wrap_socket(plain, server_hostname=job.get("name", url.hostname))
+                answer["tls"] = sock.version()
+                answer["certificate"] = ssl.DER_cert_to_PEM_cert(sock.getpeercert(True) or b"")
+            with sock:
+                _talk(job, url, sock, answer)
+    except (OSError, http.client.HTTPException) as error:
+        answer["error"] = f"{type(error).__name__}: {error}"
+    answer["seconds"] = time.monotonic() - started
+    return answer
+
+
+def _talk(job: Job, url: urllib.parse.SplitResult, sock: socket.socket, answer: Answer) -> None:
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    connection = http.client.HTTPConnection(url.hostname or "", url.port)
+    connection.sock = sock
+    headers = {"Connection": "close", "User-Agent": "labtool-verify", **job.get("headers", {})}
+    connection.request(job.get("method", "GET"), target, body=job.get("body"), headers=headers)
+    response = connection.getresponse()
+    answer["status"] = response.status
+    answer["body"] = response.read(job.get("limit", 20_000)).decode(errors="replace")
+
+
+def port(job: Job) -> Answer:
+    """Connect to a TCP port; say whether it speaks TLS, and what a nobody is answered."""
+    base = f"{job['address']}:{job['port']}"
+    secure = _web_once({"url": f"https://{base}/", "timeout": 3, "limit": 200})
+    if secure.get("tls"):
+        return {"connected": True, "tls": secure["tls"], "status": secure.get("status", 0)}
+    plain = _web_once({"url": f"http://{base}/", "timeout": 3, "limit": 200})
+    return {
+        "connected": plain.get("connected", False),
+        "tls": "",
+        "status": plain.get("status", 0),
+        "error": plain.get("error", ""),
+    }
+
+
+def resolve(job: Job) -> Answer:
+    """Ask a DNS server for a name's A records, over UDP, again until it answers."""
+    name = b"".join(bytes([len(p)]) + p.encode() for p in job["name"].strip(".").split("."))
+    query = struct.pack(">6H", 4711, 0x0100, 1, 0, 0, 0) + name + b"\0\0\1\0\1"
+    deadline = time.monotonic() + job.get("seconds", 4)
+    while True:
+        started = time.monotonic()
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.settimeout(2)
+                sock.connect((job["server"], 53))
+                sock.send(query)
+                reply = sock.recv(2048)
+            break
+        except OSError as error:
+            if time.monotonic() > deadline:
+                return {"error": f"{type(error).__name__}: {error}"}
+            time.sleep(0.1)
+    return {
+        "code": reply[3] & 15,
+        "addresses": _a_records(reply, len(query)),
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _a_records(reply: bytes, at: int) -> list[str]:
+    addresses = []
+    for _ in range(struct.unpack(">H", reply[6:8])[0]):
+        while reply[at] and reply[at] < 192:  # noqa: PLR2004 - RFC 1035, 4.1.4: a pointer
+            at += reply[at] + 1
+        at += 2 if reply[at] else 1
+        kind, _, _, size = struct.unpack(">HHIH", reply[at : at + 10])
+        at += 10
+        if kind == 1:
+            addresses.append(socket.inet_ntoa(reply[at : at + 4]))
+        at += size
+    return addresses
+
+
+def steps(job: Job) -> Answer:
+    """Several jobs, one after the other; the answers in their order."""
+    return {"answers": [do(step) for step in job["steps"] for _ in range(step.get("times", 1))]}
+
+
+KINDS = {
+    "run": run,
+    "read": read,
+    "files": files,
+    "key_pairs": key_pairs,
+    "kubeconfigs": kubeconfigs,
+    "processes": processes,
+    "clock": clock,
+    "web": web,
+    "port": port,
+    "resolve": resolve,
+    "steps": steps,
+}
+
+
+def do(job: Job) -> Answer:
+    """Do one job; what goes wrong is an answer too."""
+    try:
+        return KINDS[job["kind"]](job)
+    except Exception as error:  # noqa: BLE001 - one job must not take the others with it
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def main(text: str) -> str:
+    """Do all jobs, several at a time."""
+    jobs = json.loads(text)
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        return json.dumps(dict(zip(jobs, pool.map(do, jobs.values()))))  # noqa: B905
+
+
+if __name__ == "__main__":
+    sys.stdout.write(main(sys.argv[1]))

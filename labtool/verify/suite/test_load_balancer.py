@@ -1,0 +1,197 @@
+"""The way to the API: haproxy in front of the masters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import TYPE_CHECKING
+
+from labtool.verify.answers import is_ok, said
+from labtool.verify.model import balancers, expect
+from labtool.verify.registry import check
+from labtool.verify.snapshot import Lab, NodeView
+from labtool.verify.suite.test_kubelet import units
+
+if TYPE_CHECKING:
+    from labtool.verify.api import Api
+
+HOUR = 3600.0
+CONFIG = "/etc/haproxy/haproxy.cfg"
+_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def servers(text: str) -> dict[str, dict[str, str]]:
+    """The rows of haproxy's statistics that stand for masters, by name."""
+    rows = csv.DictReader(io.StringIO(text.removeprefix("# ")))
+    return {
+        row["svname"]: row
+        for row in rows
+        if row["svname"] not in {"FRONTEND", "BACKEND"} and row["check_status"]
+    }
+
+
+def seconds(text: str) -> float:
+    """A duration as haproxy writes it: `1h`, `1500ms`; milliseconds without a unit."""
+    match = re.fullmatch(r"(\d+)([a-z]*)", text)
+    return int(match[1]) * _UNITS[match[2]] if match else 0.0
+
+
+def timeouts(config: str) -> dict[str, float]:
+    """The longest timeout of each kind in the section `defaults`."""
+    defaults = re.split(r"^(?=\w)", config, flags=re.MULTILINE)
+    section = next((s for s in defaults if s.startswith("defaults")), "")
+    return {
+        kind: seconds(value) for kind, value in re.findall(r"^\s+timeout\s+(\S+)\s+(\S+)", section, re.M)
+    }
+
+
+@check(
+    "LB-UNIT",
+    "haproxy runs, and starts at boot",
+    component="haproxy",
+    on=balancers,
+)
+def test_unit(node: NodeView) -> None:
+    unit = units(node.output("units")).get("haproxy.service", {})
+    for name, wanted in (("ActiveState", "active"), ("UnitFileState", "enabled")):
+        expect(
+            unit.get(name) == wanted,
+            f"haproxy.service on {node.name} is {unit.get(name)}, not {wanted}",
+            tried="systemctl show haproxy",
+            got=unit,
+        )
+
+
+@check(
+    "LB-HTTPS",
+    "the API answers through the published port of 127.0.0.1, with the lab's CA",
+    component="haproxy",
+)
+def test_https(api: Api, lab: Lab) -> None:
+    wanted = f"https://127.0.0.1:{lab.topology.api_port}"
+    expect(
+        api.server == wanted,
+        f"the lab's kubeconfig points to {api.server}, not {wanted}",
+        got=api.server,
+    )
+    text = api.text("/readyz")
+    expect(text == "ok", "the API is not ready", tried=f"GET {wanted}/readyz", got=text)
+
+
+@check(
+    "LB-BACKENDS",
+    "every master is in, by an HTTPS check that got 200",
+    component="haproxy",
+    on=balancers,
+)
+def test_backends(node: NodeView) -> None:
+    found = servers(_statistics(node, 0))
+    wanted = {m.name for m in node.topology.masters}
+    expect(
+        set(found) == wanted,
+        f"haproxy has {', '.join(sorted(found)) or 'nobody'} behind it, not {', '.join(sorted(wanted))}",
+        tried="GET http://127.0.0.1:8404/stats;csv",
+    )
+    for name, row in found.items():
+        expect(
+            row["status"] == "UP",
+            f"haproxy has taken {name} out: {row['check_status']} {row.get('last_chk', '')}",
+            tried="GET http://127.0.0.1:8404/stats;csv",
+            got=f"{name}: {row['status']}",
+            node=name,
+        )
+        expect(
+            row["check_status"] == "L7OK" and row.get("check_code") == "200",
+            f"haproxy's check of {name} is no HTTP request that got 200",
+            tried="GET http://127.0.0.1:8404/stats;csv",
+            got=f"{row['check_status']} {row.get('check_code')}",
+            node=name,
+        )
+
+
+@check(
+    "LB-SPREAD",
+    "new connections are spread over all masters",
+    component="haproxy",
+    on=balancers,
+)
+def test_spread(node: NodeView) -> None:
+    before, after = servers(_statistics(node, 0)), servers(_statistics(node, -1))
+    asked = len(node["spread"]["answers"]) - 2
+    took = {name: int(row["stot"]) - int(before[name]["stot"]) for name, row in after.items()}
+    idle = [name for name, count in took.items() if count < 1]
+    expect(
+        not idle,
+        f"of {asked} new connections {', '.join(idle)} got none",
+        tried=f"{asked} TLS connections to port 6443, then the statistics",
+        got=took,
+    )
+    failed = [a for a in node["spread"]["answers"][1:-1] if not is_ok(a)]
+    expect(
+        not failed,
+        f"{len(failed)} of {asked} connections through haproxy got no answer 200",
+        tried=f"GET https://127.0.0.1:6443/readyz on {node.name}",
+        got=said(failed[0]) if failed else "",
+    )
+
+
+def _statistics(node: NodeView, which: int) -> str:
+    answer = node["spread"]["answers"][which]
+    expect(
+        is_ok(answer),
+        "haproxy's statistics page does not answer on loopback",
+        tried="GET http://127.0.0.1:8404/stats;csv",
+        got=said(answer),
+    )
+    return str(answer["body"])
+
+
+@check(
+    "LB-STATISTICS",
+    "the statistics page answers on loopback alone",
+    component="haproxy",
+    on=balancers,
+)
+def test_statistics(node: NodeView) -> None:
+    _statistics(node, 0)
+    expect(
+        not is_ok(node["stats_outside"]),
+        "haproxy shows its statistics to the network",
+        tried=f"GET http://{node.address}:8404/stats",
+        got=said(node["stats_outside"]),
+    )
+
+
+@check(
+    "LB-TIMEOUTS",
+    "a silent watch or `logs -f` may last an hour",
+    component="haproxy",
+    on=balancers,
+)
+def test_timeouts(node: NodeView) -> None:
+    found = timeouts(node.text(CONFIG))
+    short = [kind for kind in ("client", "server", "tunnel") if found.get(kind, 0) < HOUR]
+    expect(
+        not short,
+        f"haproxy ends silent streams early: timeout {', '.join(short)}",
+        tried=f"to read {CONFIG}",
+        got=found,
+    )
+
+
+@check(
+    "LB-CHECK",
+    "health is asked for as HTTPS GET /readyz, with the master's certificate verified",
+    component="haproxy",
+    on=balancers,
+)
+def test_check(node: NodeView) -> None:
+    config = node.text(CONFIG)
+    for words in ("option httpchk", "uri /readyz", "check-ssl", "verify required"):
+        expect(
+            words in config,
+            f"haproxy's health check is without {words!r}",
+            tried=f"to read {CONFIG}",
+            got="\n".join(x.strip() for x in config.splitlines() if "check" in x),
+        )

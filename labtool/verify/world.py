@@ -1,0 +1,289 @@
+"""The objects of one run in the cluster: made at its start, removed at its end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from labtool.components import Role
+from labtool.topology import Node, Topology
+from labtool.verify import manifests
+from labtool.verify.api import Api, ApiRefused, Json
+from labtool.verify.connect import background
+from labtool.verify.manifests import CORE, NAMESPACE
+from labtool.verify.model import CheckFailed
+from labtool.verify.snapshot import ETCD_ENV, Jobs, command, look, web
+from labtool.verify.waits import wait
+
+CONFLICT, NOT_FOUND, FORBIDDEN = 409, 404, 403
+READY_SECONDS = 25.0
+_CACHE_SECONDS = 0.2
+
+
+class Cluster:
+    """What checks that act on the cluster do so with.
+
+    Attributes:
+        api: for calls that have no helper here.
+    """
+
+    def __init__(self, topology: Topology, api: Api, uses: Iterable[str]) -> None:
+        self.topology = topology
+        self.api = api
+        self._uses = tuple(dict.fromkeys(uses))
+        self._made: Future[None] | None = None
+        self._made_at = 0.0
+        self._pods: dict[str, Json] = {}
+        self._pods_at = 0.0
+        self._pods_lock = threading.Lock()
+        self._reach: dict[str, Future[dict[str, Any]]] = {}
+        self._reach_lock = threading.Lock()
+
+    # --- life ---------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start making the objects in use."""
+        if self._made is None and self._uses:
+            self._made = background(self._make)
+
+    def made(self) -> None:
+        """Wait until all objects were accepted by the API.
+
+        Raises:
+            CheckFailed: they could not be made.
+        """
+        if self._made is None:
+            raise CheckFailed("nothing was made in the cluster")
+        try:
+            self._made.result(timeout=READY_SECONDS)
+        except TimeoutError as error:
+            raise CheckFailed("the API took too long to accept the objects of verify") from error
+
+    def _make(self) -> None:
+        self.api.text("/readyz")
+        self._remove_leftovers()
+        for path, body in [*manifests.namespaces(), *manifests.accounts()]:
+            self._create(path, body)
+        # Pods of the slowest checks first.
+        sets = [manifests.SETS[name](self.topology) for name in self._uses]
+        made = [item for objects in sets for item in objects]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda item: self._create(*item), made))
+        self._made_at = time.monotonic()
+
+    def _create(self, path: str, body: Json) -> None:
+        try:
+            self.api.create(path, body)
+        except ApiRefused as error:
+            if error.status != CONFLICT:
+                raise
+
+    def _remove_leftovers(self) -> None:
+        """What an earlier run left: it was killed, or is still being removed."""
+        spaces = (NAMESPACE, manifests.LIMITS)
+        if any(self.api.find(f"/api/v1/namespaces/{name}") for name in spaces):
+            self.remove()
+        wait(
+            f"namespace {NAMESPACE} of an earlier run is gone",
+            lambda: not any(self.api.find(f"/api/v1/namespaces/{name}") for name in spaces),
+            seconds=READY_SECONDS,
+        )
+
+    def remove(self) -> None:
+        """Delete everything that verify makes; namespaces go on vanishing by themselves."""
+        for path in manifests.WEBHOOKS:
+            self.api.delete(f"{path}/{NAMESPACE}")
+        for name in (NAMESPACE, manifests.LIMITS):
+            self.api.delete(f"/api/v1/namespaces/{name}")
+
+    def end(self, seconds: float) -> bool:
+        """Remove all; wait until it is gone.
+
+        Returns:
+            Whether it is.
+        """
+        if self._made is None or not self.api.answers:
+            return True
+        spaces = (NAMESPACE, manifests.LIMITS)
+        try:
+            self.remove()
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                if not any(self.api.find(f"/api/v1/namespaces/{name}") for name in spaces):
+                    return True
+                time.sleep(0.2)
+        except CheckFailed:
+            pass
+        return False
+
+    # --- pods ---------------------------------------------------------------
+
+    def pods(self) -> dict[str, Json]:
+        """Our pods by name; one list serves all checks that wait at the same time."""
+        self.made()
+        with self._pods_lock:
+            if time.monotonic() - self._pods_at > _CACHE_SECONDS:
+                items = self.api.items(f"{CORE}/pods?resourceVersion=0")
+                self._pods = {item["metadata"]["name"]: item for item in items}
+                self._pods_at = time.monotonic()
+            return self._pods
+
+    def ready(self, name: str, seconds: float = READY_SECONDS) -> Json:
+        """Wait until a pod is ready, so many seconds after all pods were made; return it.
+
+        Where a pod never comes up, only the first checks that need it wait for it.
+        """
+        self.made()
+        left = max(self._made_at + seconds - time.monotonic(), 0.5)
+
+        def look_now() -> Json | None:
+            found = self.pods().get(name)
+            return found if found and is_ready(found) else None
+
+        return wait(
+            f"pod {name} is ready", look_now, seconds=left, last=lambda: self.condition(name)
+        )
+
+    def condition(self, name: str) -> str:
+        """In what state a pod is, in one line, with its last event."""
+        found = self.pods().get(name)
+        if found is None:
+            return f"there is no pod {name}"
+        status = found["status"]
+        states = [json.dumps(c.get("state", {})) for c in status.get("containerStatuses", [])]
+        node = found["spec"].get("nodeName", "no node yet")
+        return "; ".join(
+            [f"pod {name} on {node}: {status.get('phase')}", *states, self._event(name)]
+        )
+
+    def _event(self, name: str) -> str:
+        query = urllib.parse.urlencode({"fieldSelector": f"involvedObject.name={name}"})
+        items = self.api.items(f"{CORE}/events?{query}")
+        return str(items[-1].get("message", "")) if items else "no event"
+
+    def address(self, name: str) -> str:
+        """A pod's address."""
+        return str(self.ready(name)["status"]["podIP"])
+
+    def service(self, name: str) -> Json:
+        """A Service's specification."""
+        self.made()
+        return dict(self.api.get(f"{CORE}/services/{name}")["spec"])
+
+    # --- acting from pods -----------------------------------------------------
+
+    def ask(self, pod: str, path: str, **query: str | int) -> str:
+        """What a netexec pod answers to a request, through the API."""
+        self.ready(pod)
+        words = f"?{urllib.parse.urlencode(query)}" if query else ""
+        return self.api.text(f"{CORE}/pods/{pod}:{manifests.HTTP}/proxy/{path}{words}")
+
+    def dial(self, pod: str, host: str, port: int, **query: str | int) -> list[str]:
+        """Let a pod connect somewhere; the answers it got.
+
+        Args:
+            pod: where from.
+            host: an address or a name.
+            port: a port.
+            query: `protocol` (http, udp), `request`, `tries`, as netexec has them.
+
+        Raises:
+            CheckFailed: a try got no answer.
+        """
+        wanted: dict[str, str | int] = {
+            "request": "hostname",
+            "protocol": "http",
+            "tries": 1,
+            **query,
+        }
+        tried = f"{wanted['protocol']} from pod {pod} to {host}:{port}"
+        try:
+            said = json.loads(self.ask(pod, "dial", host=host, port=port, **wanted))
+        except ApiRefused as error:
+            raise CheckFailed(f"no answer over {tried}", tried=tried, got=error.message) from error
+        if said.get("errors"):
+            raise CheckFailed(f"no answer over {tried}", tried=tried, got=said["errors"][0])
+        return list(said.get("responses", []))
+
+    def shell(self, pod: str, line: str) -> tuple[str, str]:
+        """Run a shell line in a netexec pod: what it printed, and its error."""
+        said = json.loads(self.ask(pod, "shell", cmd=line))
+        return str(said.get("output", "")), str(said.get("error", ""))
+
+    # --- acting from nodes ------------------------------------------------------
+
+    def reach(self, name: str) -> dict[str, Any]:
+        """What a node itself can reach in the cluster; all nodes are asked at once."""
+        with self._reach_lock:
+            if not self._reach:
+                wanted = self._reach_jobs()
+                for node in self.topology.cluster_nodes:
+                    mine = wanted | _master_jobs(node)
+                    self._reach[node.name] = background(look, self.topology, node, mine)
+        return self._reach[name].result(timeout=READY_SECONDS)
+
+    def look_from(self, node: Node, key: str, job: dict[str, Any]) -> dict[str, Any]:
+        """One more look from a node, for what only exists by now."""
+        self.made()
+        found = background(look, self.topology, node, {key: job}).result(timeout=READY_SECONDS)
+        return dict(found[key])
+
+    def _reach_jobs(self) -> Jobs:
+        if "probes" not in self._uses:
+            return {}
+        first = self.topology.cluster_nodes[0].name
+        for node in self.topology.cluster_nodes:
+            self.ready(f"probe-{node.name}")
+        cluster_ip = self.service("probe")["clusterIP"]
+        node_port = self.service("probe-nodes")["ports"][0]["nodePort"]
+        again = {"until": 200, "seconds": 6, "timeout": 2}
+        return {
+            "cluster_ip": web(f"http://{cluster_ip}:80/hostname", **again),
+            **{
+                f"node_port:{node.name}": web(
+                    f"http://{node.address}:{node_port}/hostname", **again
+                )
+                for node in self.topology.cluster_nodes
+            },
+            **{
+                f"pod:{node.name}": web(
+                    f"http://{self.address(f'probe-{node.name}')}:{manifests.HTTP}/hostname",
+                    **again,
+                )
+                for node in self.topology.cluster_nodes
+            },
+            "dns": {
+                "kind": "resolve",
+                "server": self.topology.dns_address,
+                "name": f"probe-{first}.pods.{NAMESPACE}.svc.{self.topology.domain}",
+            },
+        }
+
+
+def _master_jobs(node: Node) -> Jobs:
+    if node.role is not Role.MASTER:
+        return {}
+    key = f"/registry/secrets/{NAMESPACE}/at-rest"
+    # One revision for all members, so that writes meanwhile don't matter.
+    revision = "etcdctl endpoint status -w fields | sed -n 's/^\"Revision\" : //p'"
+    hashes = f'etcdctl endpoint hashkv --cluster --rev "$({revision})" -w json'
+    return {
+        "secret": command("etcdctl", "get", key, "-w", "json", env=ETCD_ENV),
+        "hash": command("sh", "-c", hashes, env=ETCD_ENV, until_ok=3),
+    }
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether a pod's condition Ready is true."""
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def is_gone(pod: Json) -> bool:
+    """Whether a pod is being deleted."""
+    return "deletionTimestamp" in pod["metadata"]
