@@ -192,6 +192,9 @@ class _Child:
             self._packages += _is_package(line)
 
     def _progress(self, step: Step) -> str:
+        if not self._packages:
+            # Every package comes from the compiler's cache; the estimate is for an empty one.
+            return "nothing to compile so far, linking"
         left = self._part.seconds - step.elapsed
         estimate = f"about {clock(left)} min left" if left > 0 else "longer than usual"
         return f"{self._packages} packages compiled, {estimate}"

@@ -144,6 +144,10 @@ class Rootfs:
         self.tar = tarfile.open(archive)  # noqa: SIM115 - open as long as this object
         self.members = {name(m): m for m in self.tar.getmembers()}
 
+    def close(self) -> None:
+        """Close the archive."""
+        self.tar.close()
+
     def read(self, path: str) -> bytes:
         """The content of a file."""
         member = self.members[path]
@@ -158,7 +162,7 @@ class Rootfs:
         text = self.read("var/lib/dpkg/status").decode()
         provides: dict[str, str] = {}
         for block in text.split("\n\n"):
-            fields = dict(re.findall(r"^([\w-]+): (.*)$", block, re.MULTILINE))
+            fields: dict[str, str] = dict(re.findall(r"^([\w-]+): (.*)$", block, re.MULTILINE))
             if "Package" not in fields:
                 continue
             wanted = f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}"
@@ -189,7 +193,7 @@ class Rootfs:
 
     def files(self, packages: Iterable[str]) -> set[str]:
         """Every path of some packages, as it is in the archive, with its folders."""
-        found = {path for path in ("bin", "sbin", "lib", "lib64") if path in self.members}
+        found: set[str] = {path for path in ("bin", "sbin", "lib", "lib64") if path in self.members}
         for package in packages:
             for line in self._list(package).decode().splitlines():
                 path = self._merged(line.strip("/"))

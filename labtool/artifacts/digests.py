@@ -16,21 +16,25 @@ from labtool.artifacts.images import images
 from labtool.artifacts.table import Part, node_files, parts
 from labtool.versions import Versions
 
-# Count up when this package's code makes something else of the same inputs.
+# Count up when builder.py or debian.py makes something else of the same inputs: building
+# anew takes minutes, so an edited comment there must not cause it.
 PART_RECIPE = 1
 ROOTFS_RECIPE = 1
-NODE_RECIPE = 1
+# Putting the image together takes half a minute, so here the code itself counts.
+_RECIPE = ("images.py", "node.py", "oci.py", "unpack.py")
 
 TEMPLATE = "node_image"
 
 
 def digest(values: Any, files: Iterable[tuple[str, Path]] = ()) -> str:
-    """A sha256 over plain data and the content of named files, as hexadecimal."""
+    """A sha256 over plain data and the content of named files, as hexadecimal.
+
+    Not their modes: a wheel doesn't keep them, and the name must be the same from there.
+    """
     total = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode())
     for name, path in sorted(files):
         content = path.read_bytes()
-        mode = "x" if path.stat().st_mode & 0o100 else "-"
-        total.update(f"\0{name}\0{mode}\0{len(content)}\0".encode())
+        total.update(f"\0{name}\0{len(content)}\0".encode())
         total.update(content)
     return total.hexdigest()
 
@@ -61,14 +65,14 @@ def rootfs_digest() -> str:
 def node_digest(versions: Versions) -> str:
     """Everything that goes into a node image."""
     values = {
-        "recipe": NODE_RECIPE,
         "versions": versions.as_dict(),
         "rootfs": rootfs_digest(),
         "parts": [part_digest(part) for part in parts(versions)],
         "images": [asdict(image) for image in images(versions)],
         "files": [asdict(file) for file in node_files(versions)],
     }
-    return digest(values, tree(assets.asset("templates") / TEMPLATE))
+    code = [(f"code/{name}", Path(__file__).with_name(name)) for name in _RECIPE]
+    return digest(values, [*tree(assets.asset("templates") / TEMPLATE), *code])
 
 
 def node_image_tag(versions: Versions) -> str:

@@ -43,6 +43,26 @@ def client() -> docker.DockerClient:
         raise no_engine(str(error)) from error
 
 
+@contextmanager
+def reported(what: str) -> Iterator[None]:
+    """Turn the engine's refusals into an error that says what was being done.
+
+    Raises:
+        ArtifactError: the engine refused, or went away.
+    """
+    import docker  # noqa: PLC0415 - see above
+
+    try:
+        yield
+    except (docker.errors.DockerException, OSError) as error:
+        # The requests library's errors are OSErrors, as is a full disk.
+        raise ArtifactError(
+            f"{what}: the container engine refused",
+            cause=str(error),
+            next_step="labtool doctor, then the same command again (what is built stays)",
+        ) from error
+
+
 def no_engine(cause: str) -> ArtifactError:
     """The engine doesn't answer."""
     return ArtifactError(

@@ -35,7 +35,7 @@ class Layer:
     folders: Mapping[str, int] = field(default_factory=dict)
 
 
-_PASSWD = (
+_USERS = (
     "root:x:0:0:root:/root:/bin/sh\n"
     "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     "nonroot:x:65532:65532:nonroot:/home/nonroot:/usr/sbin/nologin\n"
@@ -48,22 +48,20 @@ STATIC = Layer(
     # certificate authorities of the world.
     paths=("etc/ssl/certs/ca-certificates.crt",),
     texts={
-        "etc/passwd": _PASSWD,
+        "etc/passwd": _USERS,
         "etc/group": _GROUP,
         "etc/nsswitch.conf": "hosts: files dns\n",
     },
     folders={"tmp": 0o1777, "root": 0o700, "home/nonroot": 0o755},
 )
-_APPLETS = (
-    "cp ls cat sh mv rm mkdir chmod ln echo sleep env grep sed awk vi ps id test true false".split()
-)
+_SHELL = ("cat", "chmod", "cp", "echo", "env", "grep", "ls", "mkdir", "mv", "rm", "sed", "sh")
 BUSYBOX = Layer(
     "busybox",
     paths=("usr/bin/busybox",),
     links={
         "bin": "usr/bin",
         "sbin": "usr/sbin",
-        **{f"usr/bin/{name}": "busybox" for name in _APPLETS},
+        **{f"usr/bin/{name}": "busybox" for name in _SHELL},
     },
     folders={"usr/sbin": 0o755},
 )
@@ -112,7 +110,7 @@ AGNHOST_USERS = Layer(
     "agnhost-users",
     # SupplementalGroups' conformance test looks for these two, as in upstream's image.
     texts={
-        "etc/passwd": _PASSWD + "user-defined-in-image:x:1000:1000::/home/user:/bin/sh\n",
+        "etc/passwd": _USERS + "user-defined-in-image:x:1000:1000::/home/user:/bin/sh\n",
         "etc/group": _GROUP
         + "user-defined-in-image:x:1000:\n"
         + "group-defined-in-image:x:50000:user-defined-in-image\n",
@@ -140,16 +138,15 @@ class Image:
 
 
 def _control_plane(versions: Versions) -> list[Image]:
-    images = []
-    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"):
-        images.append(
-            Image(
-                names=(f"registry.k8s.io/{name}:{versions.kubernetes}",),
-                files={f"usr/local/bin/{name}": ("kubernetes", name)},
-                layers=(STATIC, NET) if name == "kube-proxy" else (STATIC,),
-            )
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
+    return [
+        Image(
+            names=(f"registry.k8s.io/{name}:{versions.kubernetes}",),
+            files={f"usr/local/bin/{name}": ("kubernetes", name)},
+            layers=(STATIC, NET) if name == "kube-proxy" else (STATIC,),
         )
-    return images
+        for name in names
+    ]
 
 
 def images(versions: Versions) -> tuple[Image, ...]:

@@ -6,9 +6,9 @@ an image) is stored once and linked, so images' base layers cost next to nothing
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
-import json
 import tarfile
 import tempfile
 import uuid
@@ -27,7 +27,7 @@ from labtool.artifacts.engine import LABEL
 from labtool.artifacts.images import ROOT_PATH, images
 from labtool.artifacts.oci import Layout
 from labtool.artifacts.table import node_files
-from labtool.console import Console
+from labtool.console import Console, Step
 from labtool.errors import ArtifactError
 from labtool.versions import Versions
 
@@ -72,6 +72,7 @@ _MASKED = (
     "systemd-pcrphase-sysinit.service",
     "systemd-pcrphase.service",
     "systemd-random-seed.service",
+    "systemd-remount-fs.service",
     "systemd-repart.service",
     "systemd-resolved.service",
     "systemd-timesyncd.service",
@@ -110,31 +111,38 @@ def build(
         ArtifactError: the engine or containerd refused.
     """
     tag = node_image_tag(versions)
-    engine = engines.client()
-    unpack.sweep(engine)
     cache = paths.private_dir(paths.cache_dir())
-    rootfs = Rootfs(rootfs_archive)
-    with tempfile.TemporaryDirectory(prefix=".images-", dir=cache) as scratch:
-        folder = Path(scratch)
+    with (
+        engines.reported("making the node image"),
+        contextlib.closing(Rootfs(rootfs_archive)) as rootfs,
+        tempfile.TemporaryDirectory(prefix=".images-", dir=cache) as scratch,
+    ):
+        engine = engines.client()
+        unpack.sweep(engine)
         with console.step("assemble container images") as step:
-            layout = Layout(folder, rootfs, program)
+            layout = Layout(Path(scratch), rootfs, program)
             for image in images(versions):
                 step.update(image.names[0])
                 layout.add(image)
             step.update(f"{len(images(versions))} images")
-        tools = {name: program("containerd", name) for name in ("containerd", "ctr")}
-        tools["busybox"] = folder / "busybox"
-        tools["busybox"].write_bytes(rootfs.read("usr/bin/busybox"))
-        names = {name for image in images(versions) for name in image.names}
-        with console.step("unpack container images, put the node image together") as step:
-            step.update("containerd unpacks")
-            with unpack.unpacked(engine, layout, tools, names) as members:
-                step.update("the engine takes the file system")
-                node = _Node(versions, rootfs, program, members)
-                unfinished = f"{engines.NODE_REPOSITORY}:unfinished-{uuid.uuid4().hex[:8]}"
-                engines.import_image(engine, unfinished, node.write, _CHANGES)
-            step.update(_finish(engine, unfinished, tag))
+        with console.step("unpack them and put the node image together") as step:
+            _put_together(engine, versions, layout, step)
     return tag
+
+
+def _put_together(
+    engine: docker.DockerClient, versions: Versions, layout: Layout, step: Step
+) -> None:
+    tools = {name: layout.program("containerd", name) for name in ("containerd", "ctr")}
+    tools["busybox"] = layout.scratch("busybox", layout.rootfs.read("usr/bin/busybox"))
+    names = {name for image in images(versions) for name in image.names}
+    unfinished = f"{engines.NODE_REPOSITORY}:unfinished-{uuid.uuid4().hex[:8]}"
+    step.update("containerd unpacks")
+    with unpack.unpacked(engine, layout, tools, names) as members:
+        step.update("the engine takes the file system")
+        node = _Node(versions, layout, members)
+        engines.import_image(engine, unfinished, node.write, _CHANGES)
+    step.update(_finish(engine, unfinished, node_image_tag(versions)))
 
 
 def _finish(engine: docker.DockerClient, unfinished: str, tag: str) -> str:
@@ -182,13 +190,12 @@ class _Node:
     def __init__(
         self,
         versions: Versions,
-        rootfs: Rootfs,
-        program: Callable[[str, str], Path],
+        layout: Layout,
         shared: Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]],
     ) -> None:
-        self._rootfs = rootfs
+        self._rootfs = layout.rootfs
         self._shared = shared
-        self._files = {f.path: program(f.part, f.binary) for f in node_files(versions)}
+        self._files = {f.path: layout.program(f.part, f.binary) for f in node_files(versions)}
         self._texts = templates(versions)
         self._stored: dict[tuple[str, int, int, int], str] = {}
 
@@ -275,8 +282,3 @@ def templates(versions: Versions) -> dict[str, tuple[bytes, int]]:
         mode = 0o755 if content.startswith(b"#!") else 0o644
         found[clean(name.removesuffix(".j2"))] = (content, mode)
     return found
-
-
-def summary(versions: Versions) -> str:
-    """The image names, for a log."""
-    return json.dumps([image.names for image in images(versions)])

@@ -109,11 +109,7 @@ class LayerWriter:
 
 
 def write_layer(layer: Layer, rootfs: Rootfs, below: set[str], path: Path) -> set[str]:
-    """Write a shared layer; returns the paths it holds.
-
-    Args:
-        below: what the layers below it hold already.
-    """
+    """Write a shared layer without what those `below` it hold; returns the paths it holds."""
     wanted = rootfs.files(rootfs.closure(layer.packages)) if layer.packages else set()
     wanted |= {name for name in layer.paths if name in rootfs.members}
     wanted -= below | layer.texts.keys() | layer.links.keys()
@@ -144,8 +140,8 @@ class Layout:
 
     def __init__(self, folder: Path, rootfs: Rootfs, program: Callable[[str, str], Path]) -> None:
         self._folder = folder
-        self._rootfs = rootfs
-        self._program = program
+        self.rootfs = rootfs
+        self.program = program
         self._layers: dict[tuple[str, ...], tuple[Blob, set[str]]] = {}
         self._manifests: list[dict[str, Any]] = []
         self.layers: dict[str, Blob] = {}
@@ -158,7 +154,7 @@ class Layout:
             key = tuple(one.name for one in image.layers[: depth + 1])
             if key not in self._layers:
                 scratch = self._folder / "layer"
-                held = write_layer(layer, self._rootfs, below, scratch)
+                held = write_layer(layer, self.rootfs, below, scratch)
                 self._layers[key] = (self._keep(scratch), held)
             blob, held = self._layers[key]
             below = below | held
@@ -171,7 +167,7 @@ class Layout:
         scratch = self._folder / "layer"
         writer = LayerWriter(scratch)
         for path, (part, binary) in sorted(image.files.items()):
-            writer.program(path, self._program(part, binary))
+            writer.program(path, self.program(part, binary))
         writer.close()
         return self._keep(scratch)
 
@@ -208,6 +204,12 @@ class Layout:
             self._manifests.append(
                 blob.descriptor(_MANIFEST, platform=platform_, annotations=notes)
             )
+
+    def scratch(self, name: str, content: bytes) -> Path:
+        """A file beside the layout that goes away with it."""
+        path = self._folder / name
+        path.write_bytes(content)
+        return path
 
     def _json(self, value: dict[str, Any]) -> Blob:
         scratch = self._folder / "json"

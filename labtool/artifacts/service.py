@@ -154,29 +154,25 @@ def ensure_node_image(versions: Versions, console: Console) -> str:
         )
 
 
-def removable() -> tuple[list[Path], list[str]]:
-    """What no version that this labtool knows needs: folders of the cache, and images."""
-    used = {builder.entry(part).path for v in RELEASES.values() for part in parts(v)}
-    used.add(rootfs_entry().path)
+def removable(*, everything: bool = False) -> tuple[list[Path], list[str]]:
+    """What no version that this labtool knows needs, or all: cache folders and image tags."""
     home = store.parts_dir()
-    folders = [path for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
-    tags = {node_image_tag(versions) for versions in RELEASES.values()}
-    return sorted(set(folders) - used), sorted(set(engines.node_tags()) - tags)
+    folders = {path for path in home.iterdir() if path.is_dir()} if home.is_dir() else set()
+    tags = set(engines.node_tags())
+    if not everything:
+        folders -= {builder.entry(part).path for v in RELEASES.values() for part in parts(v)}
+        folders.discard(rootfs_entry().path)
+        tags -= {node_image_tag(versions) for versions in RELEASES.values()}
+    return sorted(folders), sorted(tags)
 
 
 def clean(console: Console, *, everything: bool = False) -> None:
-    """Remove what isn't used any more, or everything.
-
-    Images that a lab's machines run from stay, and are named.
-    """
+    """Remove what `removable` names; images that a lab's machines run from stay."""
     with store.only_builder(console):
-        folders, tags = removable()
-        if everything:
-            folders = [path for path in store.parts_dir().iterdir() if path.is_dir()]
-            tags = engines.node_tags()
+        folders, tags = removable(everything=everything)
         for path in folders:
-            with console.step(f"remove {path.name}"):
-                shutil.rmtree(path)
+            shutil.rmtree(path)
         for tag in tags:
             if not engines.remove_image(tag):
-                console.warn(f"{tag} stays: a lab runs from it")
+                console.warn(f"{tag} stays: a lab's machines run from it")
+    console.say(f"removed {len(folders)} parts and {len(tags)} node images")

@@ -75,8 +75,8 @@ def _kubernetes_ldflags(version: str) -> str:
 
 def _kubernetes(versions: Versions) -> tuple[Part, ...]:
     """Kubernetes itself, and its test image's program from the same modules."""
-    names = "kube-apiserver kube-controller-manager kube-scheduler kube-proxy".split()
-    names += ["kubelet", "kubectl", "kubeadm"]
+    server = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
+    names = (*server, "kubelet", "kubectl", "kubeadm")
     flags = _kubernetes_ldflags(versions.kubernetes)
     return (
         Part(

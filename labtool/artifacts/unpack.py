@@ -7,6 +7,7 @@ file system below it that isn't an overlay, and a volume is one.
 from __future__ import annotations
 
 import collections
+import io
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ root = "/work/root"
 state = "/work/state"
 disabled_plugins = [
   "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",
-  "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp"
+  "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
 ]
 [grpc]
   address = "/work/containerd.sock"
@@ -69,6 +70,8 @@ def unpacked(
     """Unpack the images of a layout; yields the members of the containerd root.
 
     Args:
+        engine: the container engine that lends a container and a volume.
+        layout: the images.
         programs: containerd, ctr and busybox.
         names: the image names that must be there afterwards.
 
@@ -111,7 +114,7 @@ def unpacked(
 def sweep(engine: docker.DockerClient) -> None:
     """Remove what an earlier build left that was cut off; only one builds at a time."""
     for value in ("unpack", "trial"):
-        chosen = {"label": f"{LABEL}={value}"}
+        chosen: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={value}"}
         for container in engine.containers.list(all=True, filters=chosen):
             container.remove(force=True)
         for volume in engine.volumes.list(filters=chosen):
@@ -168,15 +171,13 @@ def _wrapped(layout: Layout) -> Callable[[IO[bytes]], None]:
             info = tarfile.TarInfo("images.tar")
             info.size, info.mode = counter.size, 0o644
             with engines.piped(layout.write) as chunks:
-                tar.addfile(info, Readable(chunks))  # type: ignore[arg-type]
+                tar.addfile(info, Readable(chunks))
 
     return write
 
 
 def add_bytes(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
     """Add a file that is in memory."""
-    import io  # noqa: PLC0415
-
     info = tarfile.TarInfo(name)
     info.size, info.mode = len(data), mode
     tar.addfile(info, io.BytesIO(data))
@@ -200,6 +201,7 @@ def members(
     """What of a containerd root is shared: the databases, snapshots and small content.
 
     Args:
+        chunks: the archive as the engine sends it.
         dropped: digests of layers, whose content isn't needed once it is unpacked.
     """
     kept = (METADATA, f"{SNAPSHOTTER}/", f"{CONTENT}/")
@@ -210,6 +212,9 @@ def members(
             if not path.startswith(kept) or path.rpartition("/")[2] in digests:
                 continue
             member.name = path
+            # A long path stands here as well, and would win when it is written again.
+            for header in ("path", "linkpath", "size"):
+                member.pax_headers.pop(header, None)
             if member.islnk():
                 member.linkname = member.linkname.partition("/")[2]
             yield member, tar.extractfile(member) if member.isreg() else None
