@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from labtool import engine, host, preflight, spec, topology
+from labtool import engine, host, lab, preflight, spec, topology
 from labtool.artifacts import node_image_tag
 from labtool.console import Console
 from labtool.errors import PreflightError
@@ -45,25 +45,28 @@ def examine(topology_word: str) -> list[Finding]:
     asked = spec.build({"topology": topology_word})
     here = host.gather()
     there = engine.facts()
+    for made in lab.known():
+        if made.name == asked.lab_name and made.name in there.labs:
+            return _inspected(made, here, there)
     try:
-        lab = topology.plan(
+        planned = topology.plan(
             asked, here, used_subnets=there.subnets, api_port=asked.api_port or host.free_port()
         )
     except PreflightError as error:
         # Ranges collide: say so, and check all else as if they didn't.
-        lab = topology.plan(asked, replace(here, routes=()), used_subnets=(), api_port=0)
+        planned = topology.plan(asked, replace(here, routes=()), used_subnets=(), api_port=0)
         return [
             Finding(Level.FAIL, "subnets", error.what, error.next_step),
-            *(f for f in _inspected(lab, here, there) if f.name != "subnets"),
+            *(f for f in _inspected(planned, here, there) if f.name != "subnets"),
         ]
-    return _inspected(lab, here, there)
+    return _inspected(planned, here, there)
 
 
 def _inspected(
-    lab: topology.Topology, here: host.HostFacts, there: engine.EngineFacts
+    planned: topology.Topology, here: host.HostFacts, there: engine.EngineFacts
 ) -> list[Finding]:
-    present = engine.has_image(node_image_tag(lab.versions))
-    return preflight.inspect(lab, here, there, image_present=present)
+    present = engine.has_image(node_image_tag(planned.versions))
+    return preflight.inspect(planned, here, there, image_present=present)
 
 
 def _table(findings: list[Finding]) -> Table:
