@@ -153,7 +153,9 @@ ENTRIES = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 @given(entries=ENTRIES, style=st.sampled_from(["block", "flow"]))
 def test_whatever_else_is_in_a_file_stays(
     entries: list[dict[str, Any]], style: str, lab: Path, mine: Path

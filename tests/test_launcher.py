@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,12 +98,13 @@ def test_the_summary_of_the_tests_is_the_last_line(checkout: Checkout) -> None:
 
 
 def test_a_second_run_only_runs_the_command(checkout: Checkout) -> None:
-    """Quickly: less than 0.3 s."""
+    """With less than 0.1 s of work before it, however busy the machine is."""
     checkout.run("list")
     checkout.calls()
-    started = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = checkout.run("create", "3-master", "-q")
-    assert time.monotonic() - started < 0.3
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.1
     assert checkout.calls() == ["-m labtool.launcher create 3-master -q"]
     assert done.stderr == ""
 
