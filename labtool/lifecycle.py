@@ -27,8 +27,13 @@ class Created:
     changed: int
 
 
-def create(spec: LabSpec, console: Console) -> Created:
+def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> Created:
     """Make a lab, or bring one to what was asked.
+
+    Args:
+        spec: what was asked.
+        console: where progress goes.
+        machines_only: end with machines and inventory, for those who run the roles themselves.
 
     Raises:
         LabtoolError: which stage failed, why, and what to do.
@@ -45,11 +50,11 @@ def create(spec: LabSpec, console: Console) -> Created:
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_port)
         inventory.write(topology, state)
+        if machines_only:
+            return Created(topology, new, len(_machines(topology, provider, image, console)))
         playbook = Playbook("create", state).start()
         try:
-            with console.step(_machines_title(topology)) as step:
-                made = provider.ensure(topology, image)
-                step.update("nothing to do" if not made else f"{len(made)} started")
+            made = _machines(topology, provider, image, console)
         except BaseException:
             playbook.stop()
             raise
@@ -86,6 +91,15 @@ def _check_host(topology: Topology, console: Console) -> None:
         there = engine.has_image(node_image_tag(topology.versions))
         findings = preflight.inspect(topology, facts, engine.facts(), image_present=there)
         preflight.require(preflight.heal(findings, console))
+
+
+def _machines(
+    topology: Topology, provider: DockerProvider, image: str, console: Console
+) -> list[str]:
+    with console.step(_machines_title(topology)) as step:
+        made = provider.ensure(topology, image)
+        step.update("nothing to do" if not made else f"{len(made)} started")
+    return made
 
 
 def _machines_title(topology: Topology) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from labtool import kubeconfig, lab, lifecycle, spec
+from labtool.assets import asset
 from labtool.console import Console
 from labtool.errors import UsageError
 
@@ -30,14 +31,16 @@ Examples:
 @click.option("--proxy-mode", help="nftables (default) or iptables.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Any field of lab.yaml.")
 @click.option("--no-kubeconfig", is_flag=True, help="Leave your kubeconfig alone.")
+@click.option("--machines-only", is_flag=True, help="Machines and inventory; run no roles.")
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - one for each option
     console: Console,
-    /,
+    *,
     topology: str | None,
     file: Path | None,
     settings: tuple[str, ...],
-    no_kubeconfig: bool,  # noqa: FBT001 - click passes flags so
+    no_kubeconfig: bool,
+    machines_only: bool,
     **flags: str | None,
 ) -> None:
     """Make a lab, or bring one to what was asked.
@@ -48,8 +51,13 @@ def command(
     began = time.monotonic()
     values = _values(topology, settings, flags)
     asked = spec.load(file, values) if file else spec.build(values)
-    created = lifecycle.create(asked, console)
+    created = lifecycle.create(asked, console, machines_only=machines_only)
     made = created.topology
+    if machines_only:
+        play = asset("playbooks") / "create.yml"
+        console.say(f"Machines and inventory of lab {made.name}: {lab.state(made)}")
+        console.say(f"next: ANSIBLE_CONFIG={lab.state(made)}/ansible.cfg ansible-playbook {play}")
+        return
     if not no_kubeconfig:
         where = kubeconfig.merge(lab.kubeconfig(made), made.context)
         console.say(f"kubeconfig: context {made.context} in {where}")
