@@ -171,7 +171,10 @@ class DockerProvider:
         return found
 
     def _ensure_network(self, topology: Topology) -> None:
-        if self._client.api.networks(names=[topology.name], filters={"label": LABEL_TOPOLOGY}):
+        # By exact label: the engine's filter by name takes any part of a name, and so
+        # `3-master` would find the network of `3-master-2-worker`.
+        label = {"label": f"{LABEL_LAB}={topology.name}"}
+        if self._client.api.networks(filters=label):
             return
         pool = IPAMPool(subnet=topology.subnet, gateway=topology.gateway)
         try:
