@@ -146,6 +146,8 @@ def ensure_node_image(versions: Versions, console: Console) -> str:
         if engines.image_exists(tag):
             return tag
         tell("the node image")
+        for unfinished in (one for one in engines.node_tags() if ":unfinished-" in one):
+            engines.remove_image(unfinished)
         return node.build(
             versions,
             rootfs_entry().path / debian.ROOTFS,

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from labtool import paths
 from labtool.console import Console
 
@@ -85,7 +83,8 @@ def _sha256(path: Path) -> str:
 
 def leftovers() -> list[Path]:
     """Folders of builds that were cut off; only the holder of the lock may judge so."""
-    return sorted(parts_dir().glob(".*-*")) if parts_dir().is_dir() else []
+    # Parts half built, and images half put together.
+    return sorted([*parts_dir().glob(".*-*"), *paths.cache_dir().glob(".images-*")])
 
 
 @contextmanager
@@ -94,6 +93,9 @@ def only_builder(console: Console) -> Iterator[Callable[[str], None]]:
 
     Two builds at once would fight for the cores and take longer than one after the other.
     """
+    # It brings asyncio along, which `create` with everything present can do without.
+    from filelock import FileLock, Timeout  # noqa: PLC0415
+
     home = paths.private_dir(parts_dir())
     lock, note = FileLock(home / ".lock"), home / ".at-work"
     try:
