@@ -6,6 +6,7 @@ flow, and each stage can be repeated from any half state.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from labtool import engine, host, inventory, lab, paths, pki, preflight
@@ -61,6 +62,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         outcome = _converge(playbook, console)
         wait_ready(topology, console)
         lab.mark_ready(topology)
+        (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
     return Created(topology, new, len(made) + len(outcome.changed))
 
 
