@@ -35,6 +35,7 @@ Examples:
 @click.pass_obj
 def command(  # noqa: PLR0913 - one for each option
     console: Console,
+    /,
     *,
     topology: str | None,
     file: Path | None,
