@@ -81,9 +81,7 @@ def choose(words: Sequence[str]) -> tuple[Topology, tuple[str, ...]]:
     return lab.find(None, provider), tuple(words)
 
 
-def _list(
-    topology: Topology, selection: Sequence[str], console: Console, *, as_json: bool
-) -> None:
+def _list(topology: Topology, selection: Sequence[str], console: Console, *, as_json: bool) -> None:
     from labtool.verify import registry  # noqa: PLC0415 - the suite is only read when used
 
     rows = registry.select(registry.rows(topology), selection)

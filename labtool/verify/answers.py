@@ -30,7 +30,9 @@ def is_refused(answer: Answer) -> bool:
 
 def expect_ok(answer: Answer, url: str, who: str) -> None:
     """Fail unless the answer is HTTP 200."""
-    expect(is_ok(answer), f"{who} did not answer {url} with 200", tried=f"GET {url}", got=said(answer))
+    expect(
+        is_ok(answer), f"{who} did not answer {url} with 200", tried=f"GET {url}", got=said(answer)
+    )
 
 
 def expect_refused(answer: Answer, url: str, what: str, who: str) -> None:

@@ -32,7 +32,7 @@ class ApiRefused(CheckFailed):
 
     def __init__(self, method: str, path: str, status: int, message: str) -> None:
         super().__init__(
-            f"the API answered {status} to {method} {path.split('?')[0]}",
+            f"the API answered {status} to {method} {path.split('?', maxsplit=1)[0]}",
             tried=f"{method} {path}",
             got=message,
         )
@@ -75,7 +75,7 @@ class Api:
             # A slow answer to one call says nothing about the next one.
             if not isinstance(error, httpx2.ConnectTimeout):
                 raise CheckFailed(
-                    f"the API gave no answer in time to {method} {path.split('?')[0]}",
+                    f"the API gave no answer in time to {method} {path.split('?', maxsplit=1)[0]}",
                     tried=f"{method} {self.server}{path}",
                     got=error,
                 ) from error

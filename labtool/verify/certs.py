@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 
 from cryptography import x509
@@ -35,7 +35,7 @@ def signed_by(leaf: x509.Certificate, ca: x509.Certificate) -> bool:
 
 def days_left(certificate: x509.Certificate) -> float:
     """Days until it expires."""
-    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    left = certificate.not_valid_after_utc - dt.datetime.now(dt.UTC)
     return left.total_seconds() / 86400
 
 

@@ -13,6 +13,7 @@ LINES = 12
 SECONDS = 4.0
 # `where` of a pod in the component table is namespace/kind/name.
 _POD_LOGS = "/var/log/pods"
+_CUT = "cut -c1-300"
 
 
 def last_lines(topology: Topology, component: str, node: Node) -> str:
@@ -25,7 +26,8 @@ def command(component: str, node: Node) -> str:
     """The shell command that prints a component's last log lines on a node."""
     found = components.named(component)
     if found.runs_as is RunsAs.SYSTEMD_UNIT:
-        return f"journalctl --no-pager -o short-iso -n {LINES} -u {shlex.quote(component)} 2>&1"
+        unit = shlex.quote(component)
+        return f"journalctl --no-pager -o cat -n {LINES} -u {unit} 2>&1 | {_CUT}"
     if found.runs_as is RunsAs.STATIC_POD:
         pattern = f"kube-system_{component}-{node.name}_*"
     elif found.runs_as in {RunsAs.DAEMON_SET, RunsAs.DEPLOYMENT}:
@@ -35,8 +37,7 @@ def command(component: str, node: Node) -> str:
         return ""
     # The newest file is the running container's, or the last one that ran.
     newest = f"ls -t {_POD_LOGS}/{pattern}/*/*.log 2>/dev/null | head -1"
-    cut = "cut -d' ' -f4- | cut -c1-400"
-    return f'f=$({newest}); if [ -n "$f" ]; then tail -n {LINES} "$f" | {cut}; fi'
+    return f'f=$({newest}); if [ -n "$f" ]; then tail -n {LINES} "$f" | cut -d -f4- | {{_CUT}}; fi'
 
 
 def next_step(topology: Topology, component: str, node: Node | None, row_id: str) -> str:

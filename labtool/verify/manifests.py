@@ -8,95 +8,31 @@ has.
 
 from __future__ import annotations
 
-import base64
-import datetime
-import uuid
 from collections.abc import Callable
-from typing import Any
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from labtool.topology import Topology
-from labtool.versions import images
-
-Json = dict[str, Any]
-Made = list[tuple[str, Json]]
-
-NAMESPACE = "labtool-verify"
-LIMITS = "labtool-verify-limits"
-ACCOUNT = "verify"
-NONCE = uuid.uuid4().hex[:12]
-SECRET_TEXT = f"plain-text-{NONCE}"
-OWN = {"app.kubernetes.io/managed-by": "labtool-verify"}
-CORE = f"/api/v1/namespaces/{NAMESPACE}"
-APPS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
-BATCH = f"/apis/batch/v1/namespaces/{NAMESPACE}"
-WEBHOOKS = (
-    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+from labtool.verify import webhook
+from labtool.verify.objects import (
+    ACCOUNT,
+    APPS,
+    BATCH,
+    CORE,
+    LIMITS,
+    NAMESPACE,
+    NETEXEC,
+    NONCE,
+    READY_FILE,
+    SECRET_TEXT,
+    Json,
+    Made,
+    agnhost,
+    meta,
+    pause,
+    pod,
+    pod_spec,
+    service,
+    workload,
 )
-CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-HTTP, UDP = 8080, 8081
-NETEXEC = ("netexec", f"--http-port={HTTP}", f"--udp-port={UDP}")
-PULL = "IfNotPresent"
-
-
-def agnhost(topology: Topology) -> str:
-    """The image that upstream's own end-to-end tests use."""
-    return images(topology.versions)["agnhost"]
-
-
-def pause(topology: Topology) -> str:
-    """The smallest image there is: it does nothing until it is told to end."""
-    return images(topology.versions)["pause"]
-
-
-def meta(name: str, **labels: str) -> Json:
-    """Metadata of one of our objects."""
-    return {"name": name, "labels": {**OWN, **labels}}
-
-
-def pod_spec(image: str, *args: str, **more: Any) -> Json:
-    """A pod's specification with one container; `container_*` goes to that."""
-    container = {
-        key.removeprefix("container_"): more.pop(key) for key in list(more) if "container_" in key
-    }
-    return {
-        "serviceAccountName": ACCOUNT,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {
-                "name": "main",
-                "image": image,
-                "imagePullPolicy": PULL,
-                **({"args": list(args)} if args else {}),
-                **container,
-            }
-        ],
-        **more,
-    }
-
-
-def pod(name: str, spec: Json, **labels: str) -> tuple[str, Json]:
-    """A pod and where it is made."""
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta(name, **labels), "spec": spec}
-    return f"{CORE}/pods", body
-
-
-def service(name: str, selector: Json, **more: Any) -> tuple[str, Json]:
-    """A Service with an HTTP and a UDP port and where it is made."""
-    ports = [
-        {"name": "http", "port": 80, "targetPort": HTTP, "protocol": "TCP"},
-        {"name": "udp", "port": 81, "targetPort": UDP, "protocol": "UDP"},
-    ]
-    spec = {"selector": selector, "ports": ports, **more}
-    body = {"apiVersion": "v1", "kind": "Service", "metadata": meta(name), "spec": spec}
-    return f"{CORE}/services", body
 
 
 def namespaces() -> Made:
@@ -145,7 +81,7 @@ def probes(topology: Topology) -> Made:
 
 def gate(topology: Topology) -> Made:
     """Pods that are ready when a file says so; one is behind a Service."""
-    ready = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1}  # noqa: S108
+    ready = {"exec": {"command": ["test", "-e", READY_FILE]}, "periodSeconds": 1}
     ready["failureThreshold"] = 1
     spec = pod_spec(agnhost(topology), *NETEXEC, container_readinessProbe=ready)
     return [
@@ -181,22 +117,6 @@ def scheduled(topology: Topology) -> Made:
             "nowhere", pod_spec(image, affinity=affine("labtool/none", "x"), tolerations=everywhere)
         ),
     ]
-
-
-def workload(kind: str, name: str, replicas: int | None, spec: Json, **more: Any) -> Json:
-    """A Deployment, StatefulSet or DaemonSet."""
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": meta(name),
-        "spec": {
-            **({"replicas": replicas} if replicas is not None else {}),
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-            **more,
-        },
-    }
 
 
 def deployment(topology: Topology) -> Made:
@@ -302,84 +222,6 @@ def limits(topology: Topology) -> Made:
     ]  # fmt: skip
 
 
-def webhook(topology: Topology) -> Made:
-    """A webhook server with a certificate made now, and who is to call it."""
-    name = f"webhook.{NAMESPACE}.svc"
-    crt, key = self_signed(name)
-    mount = {"name": "tls", "mountPath": "/tls", "readOnly": True}
-    volume = {"name": "tls", "secret": {"secretName": "webhook", "defaultMode": 0o400}}
-    ready = {"httpGet": {"path": "/readyz", "port": 8443, "scheme": "HTTPS"}, "periodSeconds": 1}
-    spec = pod_spec(
-        agnhost(topology),
-        "webhook", "--port=8443", "--tls-cert-file=/tls/tls.crt", "--tls-private-key-file=/tls/tls.key",
-        container_volumeMounts=[mount], container_readinessProbe=ready, volumes=[volume],
-    )  # fmt: skip
-    data = {"tls.crt": crt.decode(), "tls.key": key.decode()}
-    port = [{"port": 443, "targetPort": 8443}]
-    validating, mutating = WEBHOOKS
-    return [
-        (f"{CORE}/secrets", {
-            "apiVersion": "v1", "kind": "Secret", "metadata": meta("webhook"),
-            "type": "kubernetes.io/tls", "stringData": data,
-        }),
-        pod("webhook", spec, app="webhook"),
-        (f"{CORE}/services", {
-            "apiVersion": "v1", "kind": "Service", "metadata": meta("webhook"),
-            "spec": {"selector": {"app": "webhook"}, "ports": port},
-        }),
-        (validating, _webhook_configuration("ValidatingWebhookConfiguration", "/configmaps", crt)),
-        (mutating, _webhook_configuration("MutatingWebhookConfiguration", "/mutating-configmaps", crt)),
-    ]  # fmt: skip
-
-
-def _webhook_configuration(kind: str, path: str, ca: bytes) -> Json:
-    rule = {
-        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-        "resources": ["configmaps"], "scope": "Namespaced",
-    }  # fmt: skip
-    target = {"namespace": NAMESPACE, "name": "webhook", "path": path, "port": 443}
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": meta(NAMESPACE),
-        "webhooks": [
-            {
-                "name": "verify.labtool.example",
-                "clientConfig": {"service": target, "caBundle": base64.b64encode(ca).decode()},
-                "rules": [rule],
-                # Only ConfigMaps that ask for it, in our own namespace.
-                "objectSelector": {"matchLabels": {"labtool/webhook": "yes"}},
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "timeoutSeconds": 3,
-                "admissionReviewVersions": ["v1"],
-            }
-        ],
-    }
-
-
-def self_signed(name: str) -> tuple[bytes, bytes]:
-    """A certificate for one DNS name and its key, valid for an hour, as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    crt = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain = serialization.NoEncryption()
-    return crt.public_bytes(pem), key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-
-
 SETS: dict[str, Callable[[Topology], Made]] = {
     "namespace": lambda _: [],
     "probes": probes,
@@ -395,5 +237,5 @@ SETS: dict[str, Callable[[Topology], Made]] = {
     "config": config,
     "secret": secret,
     "limits": limits,
-    "webhook": webhook,
+    "webhook": webhook.objects,
 }

@@ -25,7 +25,7 @@ from labtool.topology import Topology
 from labtool.verify import logs, registry
 from labtool.verify.api import Api
 from labtool.verify.connect import background
-from labtool.verify.model import CheckFailed, Failure, Row, node_of
+from labtool.verify.model import Check, CheckFailed, Failure, Row, node_of
 from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.world import Cluster
 
@@ -230,13 +230,13 @@ class RowItem(pytest.Item):
 class SuiteModule(pytest.Module):
     """A module of the suite; its check functions become rows."""
 
-    def collect(self) -> list[pytest.Item]:  # type: ignore[override]
+    def collect(self) -> list[pytest.Item]:
         """One item for each row that was asked for."""
         data: Session = self.config.stash[KEY]
         found: list[pytest.Item] = []
         for function in vars(self.obj).values():
-            check = getattr(function, "check", None)
-            if check is None or check.module != self.obj.__name__:
+            check = getattr(function, "labtool_check", None)
+            if not isinstance(check, Check) or check.module != self.obj.__name__:
                 continue
             for label in check.where(data.topology):
                 row = Row(check, label)

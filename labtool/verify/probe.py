@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import glob
 import hashlib
 import http.client
 import json
 import os
+import pathlib
 import re
 import socket
 import ssl
@@ -29,6 +29,7 @@ from typing import Any
 Job = dict[str, Any]
 Answer = dict[str, Any]
 WORKERS = 6
+DIGEST_BELOW = 1_000_000
 
 
 def run(job: Job) -> Answer:
@@ -67,8 +68,8 @@ def read(job: Job) -> Answer:
     """The text of files, named by patterns; for what is public only."""
     found = {}
     for path in _expand(job["paths"]):
-        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            found[path] = file.read(200_000)
+        with contextlib.suppress(OSError):
+            found[path] = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
     return found
 
 
@@ -82,22 +83,22 @@ def files(job: Job) -> Answer:
 
 
 def _expand(patterns: list[str]) -> list[str]:
-    return sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)})
+    root = pathlib.Path("/")
+    return sorted({str(p) for pattern in patterns for p in root.glob(pattern.lstrip("/"))})
 
 
 def _stat(path: str) -> Answer:
-    info = os.stat(path)
+    file = pathlib.Path(path)
+    info = file.stat()
     regular = stat.S_ISREG(info.st_mode)
-    digest = ""
-    if regular and info.st_size < 1_000_000:
-        with open(path, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
+    small = regular and info.st_size < DIGEST_BELOW
+    digest = hashlib.sha256(file.read_bytes()).hexdigest() if small else ""
     return {
         "mode": f"{stat.S_IMODE(info.st_mode):04o}",
         "uid": info.st_uid,
         "gid": info.st_gid,
         "kind": "file" if regular else "folder" if stat.S_ISDIR(info.st_mode) else "other",
-        "link": os.readlink(path) if os.path.islink(path) else "",
+        "link": str(file.readlink()) if file.is_symlink() else "",
         "sha256": digest,
     }
 
@@ -107,7 +108,7 @@ def key_pairs(job: Job) -> Answer:
     found = {}
     for crt in _expand(job["paths"]):
         key = crt[: -len(".crt")] + ".key"
-        if not os.path.exists(key):
+        if not pathlib.Path(key).exists():
             continue
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(crt, key)
@@ -121,8 +122,7 @@ def kubeconfigs(job: Job) -> Answer:
     """The public half of kubeconfig files: server, CA and client certificate."""
     found = {}
     for path in _expand(job["paths"]):
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = pathlib.Path(path).read_text(encoding="utf-8")
         found[path] = {
             name: match[1].strip("\"'") if (match := re.search(rf"{name}:\s*(\S+)", text)) else ""
             for name in (
@@ -138,15 +138,12 @@ def kubeconfigs(job: Job) -> Answer:
 def processes(job: Job) -> Answer:
     """The command line of each running process with one of these names."""
     found: Answer = {name: [] for name in job["names"]}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            with open(f"/proc/{entry}/comm", encoding="utf-8") as file:
-                name = file.read().strip()
+            name = (entry / "comm").read_text(encoding="utf-8").strip()
             if name in found:
-                with open(f"/proc/{entry}/cmdline", "rb") as file:
-                    found[name].append(file.read().decode(errors="replace").split("\0")[:-1])
+                words = (entry / "cmdline").read_bytes().decode(errors="replace")
+                found[name].append(words.split("\0")[:-1])
     return found
 
 
@@ -190,7 +187,9 @@ def _web_once(job: Job) -> Answer:
             if url.scheme == "https":
                 sock = _tls(job).wrap_socket(plain, server_hostname=job.get("name", url.hostname))
                 answer["tls"] = sock.version()
-                answer["certificate"] = ssl.DER_cert_to_PEM_cert(sock.getpeercert(True) or b"")
+                answer["certificate"] = ssl.DER_cert_to_PEM_cert(
+                    sock.getpeercert(binary_form=True) or b""
+                )
             with sock:
                 _talk(job, url, sock, answer)
     except (OSError, http.client.HTTPException) as error:

@@ -58,7 +58,7 @@ def check(
         if earlier and (earlier.module, earlier.function) != (found.module, found.function):
             raise ValueError(f"two checks are called {name}")
         _CHECKS[name] = found
-        function.check = found  # type: ignore[attr-defined]
+        function.labtool_check = found  # type: ignore[attr-defined]
         return function
 
     return register

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 import jinja2
 from rich.text import Text
@@ -39,7 +39,7 @@ def write(report: Report, folder: Path) -> tuple[Path, ...]:
 
 def junit(report: Report) -> str:
     """JUnit XML: one suite for each area."""
-    root = Xml.Element(
+    root = ET.Element(
         "testsuites",
         name=f"labtool verify {report.lab}",
         tests=str(len(report.results)),
@@ -48,7 +48,7 @@ def junit(report: Report) -> str:
         time=f"{report.seconds:.3f}",
     )
     for area, results in by_area(report.results):
-        suite = Xml.SubElement(
+        suite = ET.SubElement(
             root,
             "testsuite",
             name=area,
@@ -60,7 +60,7 @@ def junit(report: Report) -> str:
             time=f"{sum(r.seconds for r in results):.3f}",
         )
         for result in results:
-            case = Xml.SubElement(
+            case = ET.SubElement(
                 suite,
                 "testcase",
                 classname=f"labtool.verify.{area}",
@@ -68,12 +68,12 @@ def junit(report: Report) -> str:
                 time=f"{result.seconds:.3f}",
             )
             if result.failure:
-                failure = Xml.SubElement(
+                failure = ET.SubElement(
                     case, "failure", message=_clean(result.failure.what), type="CheckFailed"
                 )
                 failure.text = _clean("\n".join(details(result.failure, result.claim)))
-    Xml.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(root, "unicode") + "\n"
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, "unicode") + "\n"
 
 
 def _clean(text: str) -> str:

@@ -25,6 +25,7 @@ def wait(
     Args:
         what: what is waited for, as the end of "... did not come true".
         look: returns it, or None or an empty value so far.
+        seconds: the deadline, counted from now.
         last: says what there was instead.
 
     Raises:

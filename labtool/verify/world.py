@@ -12,12 +12,13 @@ from typing import Any
 
 from labtool.components import Role
 from labtool.topology import Node, Topology
-from labtool.verify import manifests
+from labtool.verify import manifests, webhook
 from labtool.verify.api import Api, ApiRefused, Json
 from labtool.verify.connect import background
-from labtool.verify.manifests import CORE, NAMESPACE
+from labtool.verify.jobs import ETCD_ENV, Jobs, command, web
 from labtool.verify.model import CheckFailed
-from labtool.verify.snapshot import ETCD_ENV, Jobs, command, look, web
+from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
+from labtool.verify.snapshot import look
 from labtool.verify.waits import wait
 
 CONFLICT, NOT_FOUND, FORBIDDEN = 409, 404, 403
@@ -85,7 +86,7 @@ class Cluster:
 
     def _remove_leftovers(self) -> None:
         """What an earlier run left: it was killed, or is still being removed."""
-        spaces = (NAMESPACE, manifests.LIMITS)
+        spaces = (NAMESPACE, LIMITS)
         if any(self.api.find(f"/api/v1/namespaces/{name}") for name in spaces):
             self.remove()
         wait(
@@ -96,9 +97,9 @@ class Cluster:
 
     def remove(self) -> None:
         """Delete everything that verify makes; namespaces go on vanishing by themselves."""
-        for path in manifests.WEBHOOKS:
+        for path in webhook.CONFIGURATIONS:
             self.api.delete(f"{path}/{NAMESPACE}")
-        for name in (NAMESPACE, manifests.LIMITS):
+        for name in (NAMESPACE, LIMITS):
             self.api.delete(f"/api/v1/namespaces/{name}")
 
     def end(self, seconds: float) -> bool:
@@ -109,7 +110,7 @@ class Cluster:
         """
         if self._made is None or not self.api.answers:
             return True
-        spaces = (NAMESPACE, manifests.LIMITS)
+        spaces = (NAMESPACE, LIMITS)
         try:
             self.remove()
             deadline = time.monotonic() + seconds
@@ -181,7 +182,7 @@ class Cluster:
         """What a netexec pod answers to a request, through the API."""
         self.ready(pod)
         words = f"?{urllib.parse.urlencode(query)}" if query else ""
-        return self.api.text(f"{CORE}/pods/{pod}:{manifests.HTTP}/proxy/{path}{words}")
+        return self.api.text(f"{CORE}/pods/{pod}:{HTTP}/proxy/{path}{words}")
 
     def dial(self, pod: str, host: str, port: int, **query: str | int) -> list[str]:
         """Let a pod connect somewhere; the answers it got.
@@ -252,7 +253,7 @@ class Cluster:
             },
             **{
                 f"pod:{node.name}": web(
-                    f"http://{self.address(f'probe-{node.name}')}:{manifests.HTTP}/hostname",
+                    f"http://{self.address(f'probe-{node.name}')}:{HTTP}/hostname",
                     **again,
                 )
                 for node in self.topology.cluster_nodes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from labtool.verify.api import ApiRefused
-from labtool.verify.manifests import CORE, LIMITS, NONCE, meta, pause, pod_spec
 from labtool.verify.model import CheckFailed, expect, once, with_pods
+from labtool.verify.objects import CORE, LIMITS, NONCE, meta, pause, pod_spec
 from labtool.verify.registry import check
 from labtool.verify.waits import wait
 
@@ -137,7 +137,9 @@ def test_validating(cluster: Cluster) -> None:
             return error.message
         return ""
 
-    said = wait("the webhook refuses a ConfigMap", refused, seconds=8, last=lambda: "it was accepted")
+    said = wait(
+        "the webhook refuses a ConfigMap", refused, seconds=8, last=lambda: "it was accepted"
+    )
     expect(
         "unwanted key and value" in said,
         "a ConfigMap that the webhook refuses was refused for another reason",

@@ -14,11 +14,12 @@ from labtool.verify.answers import (
     is_ok,
     said,
 )
-from labtool.verify.manifests import NAMESPACE, SECRET_TEXT
+from labtool.verify.jobs import AUDIT_LOG, AUDIT_MARK, KUBELET_CA
 from labtool.verify.model import cluster as cluster_nodes
 from labtool.verify.model import expect, masters
+from labtool.verify.objects import NAMESPACE, SECRET_TEXT
 from labtool.verify.registry import check
-from labtool.verify.snapshot import AUDIT_LOG, AUDIT_MARK, KUBELET_CA, Lab, NodeView
+from labtool.verify.snapshot import Lab, NodeView
 
 if TYPE_CHECKING:
     from labtool.verify.world import Cluster
@@ -242,7 +243,9 @@ def test_node_restriction(node: NodeView) -> None:
         if key == "restricted_other" and len(node.topology.cluster_nodes) == 1:
             continue
         answer = node[key]
-        what = "a reserved label on itself" if key == "restricted_own" else "a label on another node"
+        what = (
+            "a reserved label on itself" if key == "restricted_own" else "a label on another node"
+        )
         expect(
             answer.get("status") == 403 and "is not allowed to modify" in answer["body"],  # noqa: PLR2004
             f"the kubelet of {node.name} may set {what}",
@@ -372,5 +375,3 @@ def test_same_key(lab: Lab) -> None:
         tried="sha256sum of the encryption configuration on each",
         got="\n".join(f"{name} {digest[:16]}" for name, digest in digests.items()),
     )
-
-

@@ -12,8 +12,8 @@ from cryptography.x509.oid import NameOID
 
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_status
-from labtool.verify.manifests import APPS, CORE, CSRS, NAMESPACE, NONCE, meta
 from labtool.verify.model import expect, masters, once, with_pods
+from labtool.verify.objects import APPS, CORE, CSRS, NAMESPACE, NONCE, meta
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.suite.test_scheduler import expect_leader
@@ -95,7 +95,9 @@ def test_replacement(cluster: Cluster) -> None:
     cluster.api.delete(f"{CORE}/pods/{old['name']}")
     new = wait(
         "the deleted pod is replaced",
-        lambda: next((p for p in _of(cluster, "replaced") if p["metadata"]["uid"] != old["uid"]), None),
+        lambda: next(
+            (p for p in _of(cluster, "replaced") if p["metadata"]["uid"] != old["uid"]), None
+        ),
         seconds=12,
     )
     owner = new["metadata"]["ownerReferences"][0]["kind"]
@@ -147,7 +149,9 @@ def test_csr(cluster: Cluster, lab: Lab) -> None:
 def _csr(name: str) -> Json:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAMESPACE)])
-    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    request = (
+        x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    )
     pem = request.public_bytes(serialization.Encoding.PEM)
     return {
         "apiVersion": "certificates.k8s.io/v1",

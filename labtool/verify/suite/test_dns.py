@@ -7,8 +7,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from labtool.verify.manifests import NAMESPACE
 from labtool.verify.model import cluster, expect, once, with_pods
+from labtool.verify.objects import NAMESPACE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 from labtool.verify.waits import wait
@@ -42,9 +42,7 @@ def _expect_answer(cluster: Cluster, pod: str, name: str, wanted: str, server: s
         last[:] = [_lookup(cluster, pod, name, server)]
         return answers(last[0])
 
-    got = wait(
-        f"{name} resolves in pod {pod}", found, seconds=8, last=lambda: "".join(last)
-    )
+    got = wait(f"{name} resolves in pod {pod}", found, seconds=8, last=lambda: "".join(last))
     expect(
         wanted in got,
         f"{name} resolves to {', '.join(got)} in pod {pod}, not to {wanted}",

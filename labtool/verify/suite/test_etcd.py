@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_refused, is_ok, said
+from labtool.verify.jobs import ETCD_PKI
 from labtool.verify.model import expect, masters, once
 from labtool.verify.registry import check
-from labtool.verify.snapshot import ETCD_PKI, Lab, NodeView
+from labtool.verify.snapshot import Lab, NodeView
 
 if TYPE_CHECKING:
     from labtool.verify.world import Cluster
@@ -71,9 +72,7 @@ def test_members(node: NodeView) -> None:
         tried="etcdctl member list",
         got="\n".join(f"{name}: {' '.join(urls)}" for name, urls in found.items()),
     )
-    learners = [
-        m["name"] for m in node.json("etcd_members")["members"] if m.get("isLearner")
-    ]
+    learners = [m["name"] for m in node.json("etcd_members")["members"] if m.get("isLearner")]
     expect(not learners, f"{', '.join(learners)} has no vote yet", tried="etcdctl member list")
 
 
@@ -185,7 +184,7 @@ def parse_hashes(text: str) -> dict[str, tuple[int, int]]:
 
 @check(
     "ETCD-CLIENT-TLS",
-    "the client port serves whom its CA knows, and nobody else: no certificate, another CA, plain HTTP",
+    "the client port serves its CA's clients only: not others, none without a certificate",
     component="etcd",
     on=masters,
 )
@@ -195,7 +194,7 @@ def test_client_tls(node: NodeView) -> None:
 
 @check(
     "ETCD-PEER-TLS",
-    "the peer port serves whom its CA knows, and nobody else: no certificate, another CA, plain HTTP",
+    "the peer port serves its CA's members only: not others, none without a certificate",
     component="etcd",
     on=masters,
 )
@@ -214,7 +213,7 @@ def _port(node: NodeView, port: int, key: str, path: str) -> None:
 
 @check(
     "ETCD-SERVER-CERT",
-    "the certificate served on the client port is its CA's and names the node, its address and loopback",
+    "the client port's certificate is its CA's and names node, address and loopback",
     component="etcd",
     on=masters,
 )

@@ -7,13 +7,13 @@ import json
 from typing import TYPE_CHECKING
 
 from labtool.verify.answers import expect_ok
-from labtool.verify.manifests import HTTP, UDP
 from labtool.verify.model import (
     cluster,
     expect,
     ordered_pairs,
     with_flannel,
 )
+from labtool.verify.objects import HTTP, UDP
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 
@@ -44,7 +44,7 @@ def test_cidr(node: NodeView, api: Api) -> None:
     expect(network == wanted, f"flannel's Network is {network}, the lab's {wanted}", got=network)
     pod_cidr = api.get(f"/api/v1/nodes/{node.name}")["spec"].get("podCIDR", "")
     expect(pod_cidr, f"node {node.name} was given no podCIDR", tried=f"GET nodes/{node.name}")
-    inside = ipaddress.ip_network(pod_cidr).subnet_of(ipaddress.ip_network(wanted))
+    inside = ipaddress.IPv4Network(pod_cidr).subnet_of(ipaddress.IPv4Network(wanted))
     expect(inside, f"podCIDR {pod_cidr} of {node.name} is not in {wanted}", got=pod_cidr)
     env = subnet_env(node.text("/run/flannel/subnet.env"))
     own = str(ipaddress.ip_interface(env.get("FLANNEL_SUBNET", "0.0.0.0/0")).network)
@@ -67,7 +67,9 @@ def test_vxlan(node: NodeView) -> None:
     link = node.json("vxlan")[0]
     data = link["linkinfo"]["info_data"]
     tried = "ip -d link show flannel.1"
-    expect("UP" in link["flags"], f"flannel.1 on {node.name} is down", tried=tried, got=link["flags"])
+    expect(
+        "UP" in link["flags"], f"flannel.1 on {node.name} is down", tried=tried, got=link["flags"]
+    )
     expect(
         (data["id"], data["port"]) == (1, 8472),
         f"flannel.1 on {node.name} has VNI {data['id']} and port {data['port']}",
@@ -137,7 +139,9 @@ def _ends(where: str, cluster: Cluster) -> tuple[str, str]:
 def test_tcp(where: str, cluster: Cluster) -> None:
     pod, address = _ends(where, cluster)
     found = cluster.dial(pod, address, HTTP)
-    expect(found == [f"probe-{where.partition('>')[2]}"], f"{address} answered as {found}", got=found)
+    expect(
+        found == [f"probe-{where.partition('>')[2]}"], f"{address} answered as {found}", got=found
+    )
 
 
 @check(
@@ -150,7 +154,9 @@ def test_tcp(where: str, cluster: Cluster) -> None:
 def test_udp(where: str, cluster: Cluster) -> None:
     pod, address = _ends(where, cluster)
     found = cluster.dial(pod, address, UDP, protocol="udp")
-    expect(found == [f"probe-{where.partition('>')[2]}"], f"{address} answered as {found}", got=found)
+    expect(
+        found == [f"probe-{where.partition('>')[2]}"], f"{address} answered as {found}", got=found
+    )
 
 
 @check(

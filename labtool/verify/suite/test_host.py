@@ -10,7 +10,7 @@ from labtool.verify.model import CheckFailed, cluster, expect, machines
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
-# etcd warns from there on (server/etcdserver/api/rafthttp/probing_status.go, maxTimeDifference is 1 s).
+# etcd warns from there on (server/etcdserver/api/rafthttp/probing_status.go).
 CLOCK_SECONDS = 1.0
 FORWARD = "/proc/sys/net/ipv4/ip_forward"
 BRIDGE = "/proc/sys/net/bridge/bridge-nf-call-iptables"
@@ -25,7 +25,9 @@ RESOLV = "/etc/kubernetes/resolv.conf"
 )
 def test_hostname(node: NodeView) -> None:
     name = node.output("hostname").strip()
-    expect(name == node.name, f"the host name is {name}, not {node.name}", tried="hostname", got=name)
+    expect(
+        name == node.name, f"the host name is {name}, not {node.name}", tried="hostname", got=name
+    )
     found = node.output("own_address").split()
     expect(
         node.address in found,
@@ -99,7 +101,9 @@ def test_time(node: NodeView) -> None:
 )
 def test_forwarding(node: NodeView) -> None:
     value = node.text(FORWARD).strip()
-    expect(value == "1", f"net.ipv4.ip_forward is {value}, not 1", tried=f"cat {FORWARD}", got=value)
+    expect(
+        value == "1", f"net.ipv4.ip_forward is {value}, not 1", tried=f"cat {FORWARD}", got=value
+    )
 
 
 @check(
@@ -110,7 +114,9 @@ def test_forwarding(node: NodeView) -> None:
 )
 def test_bridge(node: NodeView) -> None:
     value = node["text"].get(BRIDGE)
-    expect(value is not None, "br_netfilter is not loaded", tried=f"cat {BRIDGE}", got="no such file")
+    expect(
+        value is not None, "br_netfilter is not loaded", tried=f"cat {BRIDGE}", got="no such file"
+    )
     expect(
         str(value).strip() == "1",
         f"net.bridge.bridge-nf-call-iptables is {str(value).strip()}, not 1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import hashlib
 import hmac
 import secrets
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import yaml
 
 from labtool.verify.answers import said
-from labtool.verify.manifests import meta
+from labtool.verify.jobs import web
 from labtool.verify.model import expect, masters, once
+from labtool.verify.objects import meta
 from labtool.verify.registry import check
-from labtool.verify.snapshot import Lab, NodeView, web
+from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.waits import wait
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def test_token(cluster: Cluster) -> None:
     api = cluster.api
     token_id, secret = secrets.token_hex(3), secrets.token_hex(8)
     name = f"bootstrap-token-{token_id}"
-    expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=10)
+    expires = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=10)
     body = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -184,7 +185,7 @@ def test_token(cluster: Cluster) -> None:
         )
     finally:
         api.delete(f"{SYSTEM}/secrets/{name}")
-    _may(api, JOINING, "certificates.k8s.io", "certificatesigningrequests", "create")
+    _may(api, JOINING, "create certificatesigningrequests", group="certificates.k8s.io")
 
 
 @check(
@@ -193,22 +194,22 @@ def test_token(cluster: Cluster) -> None:
     component="kube-apiserver",
 )
 def test_rbac(api: Api) -> None:
-    _may(api, "kubeadm:cluster-admins", "*", "*", "*")
-    _may(api, JOINING, "", "nodes", "get")
-    _may(api, JOINING, "", "configmaps", "get", "kubeadm-config")
-    _may(api, "system:nodes", "", "configmaps", "get", "kubelet-config")
+    _may(api, "kubeadm:cluster-admins", "* *", group="*")
+    _may(api, JOINING, "get nodes")
+    _may(api, JOINING, "get configmaps", name="kubeadm-config", namespace="kube-system")
+    _may(api, "system:nodes", "get configmaps", name="kubelet-config", namespace="kube-system")
 
 
-def _may(api: Api, group: str, api_group: str, resource: str, verb: str, name: str = "") -> None:
-    attributes = {"group": api_group, "resource": resource, "verb": verb, "name": name}
-    if resource == "configmaps":
-        attributes["namespace"] = "kube-system"
-    spec = {"user": "labtool-verify", "groups": [group], "resourceAttributes": attributes}
+def _may(api: Api, who: str, what: str, **more: str) -> None:
+    """Fail unless the API lets a group do something, such as `get nodes`."""
+    verb, _, resource = what.partition(" ")
+    attributes = {"verb": verb, "resource": resource, "group": "", **more}
+    spec = {"user": "labtool-verify", "groups": [who], "resourceAttributes": attributes}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     answer = api.create(REVIEW, body)["status"]
     expect(
         answer.get("allowed"),
-        f"group {group} may not {verb} {resource} {name}".rstrip(),
-        tried=f"POST subjectaccessreviews for {group}",
+        f"group {who} may not {what} {more.get('name', '')}".rstrip(),
+        tried=f"POST subjectaccessreviews for {who}",
         got=answer,
     )

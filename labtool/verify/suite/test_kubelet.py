@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import urllib.parse
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import yaml
 
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_status, is_ok, said
-from labtool.verify.manifests import CORE, HTTP
+from labtool.verify.jobs import KUBELET_CA, KUBELET_CERT
 from labtool.verify.model import (
     cluster,
     expect,
@@ -20,8 +20,9 @@ from labtool.verify.model import (
     once,
     with_pods,
 )
+from labtool.verify.objects import CORE, HTTP, READY_FILE
 from labtool.verify.registry import check
-from labtool.verify.snapshot import KUBELET_CA, KUBELET_CERT, NodeView
+from labtool.verify.snapshot import NodeView
 from labtool.verify.waits import wait
 from labtool.verify.world import is_ready
 
@@ -201,7 +202,8 @@ def test_config(node: NodeView, api: Api) -> None:
 def test_node(node: NodeView, api: Api) -> None:
     found = api.get(f"/api/v1/nodes/{node.name}")
     status = found["status"]
-    ready = next((c for c in status["conditions"] if c["type"] == "Ready"), {})
+    none: dict[str, Any] = {}
+    ready = next((c for c in status["conditions"] if c["type"] == "Ready"), none)
     if has_pod_network(node.topology):
         expect(
             ready.get("status") == "True",
@@ -229,8 +231,8 @@ def test_node(node: NodeView, api: Api) -> None:
 )
 def test_lease(node: NodeView, api: Api) -> None:
     lease = api.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}")
-    renewed = datetime.datetime.fromisoformat(lease["spec"]["renewTime"])
-    age = (datetime.datetime.now(datetime.UTC) - renewed).total_seconds()
+    renewed = dt.datetime.fromisoformat(lease["spec"]["renewTime"])
+    age = (dt.datetime.now(dt.UTC) - renewed).total_seconds()
     expect(
         age < LEASE_SECONDS,
         f"the last heartbeat of {node.name} is {age:.0f} s old",
@@ -301,11 +303,11 @@ def test_logs(node: NodeView, cluster: Cluster) -> None:
 def test_exec(node: NodeView, cluster: Cluster) -> None:
     name = f"probe-{node.name}"
     cluster.ready(name)
-    out = cluster.api.execute(f"{CORE}/pods/{name}", ["hostname"])
+    out = cluster.api.execute(f"{CORE}/pods/{name}", ["cat", "/etc/hostname"])
     expect(
         out.strip() == name,
         f"a command in pod {name} printed something else",
-        tried=f"kubectl exec {name} -- hostname",
+        tried=f"kubectl exec {name} -- cat /etc/hostname",
         got=out,
     )
 
@@ -320,7 +322,9 @@ def test_exec(node: NodeView, cluster: Cluster) -> None:
 def test_proxy(node: NodeView, cluster: Cluster) -> None:
     name = f"probe-{node.name}"
     found = cluster.ask(name, "hostname")
-    expect(found == name, f"pod {name} answers as {found}", tried=f"proxy to {name}:{HTTP}", got=found)
+    expect(
+        found == name, f"pod {name} answers as {found}", tried=f"proxy to {name}:{HTTP}", got=found
+    )
 
 
 @check(
@@ -375,5 +379,5 @@ def test_readiness(cluster: Cluster) -> None:
         tried=f"GET pods/{name}",
         got=pod["status"]["conditions"],
     )
-    cluster.api.execute(f"{CORE}/pods/{name}", ["touch", "/tmp/ready"])
+    cluster.api.execute(f"{CORE}/pods/{name}", ["touch", READY_FILE])
     cluster.ready(name)

@@ -42,7 +42,8 @@ def timeouts(config: str) -> dict[str, float]:
     defaults = re.split(r"^(?=\w)", config, flags=re.MULTILINE)
     section = next((s for s in defaults if s.startswith("defaults")), "")
     return {
-        kind: seconds(value) for kind, value in re.findall(r"^\s+timeout\s+(\S+)\s+(\S+)", section, re.M)
+        kind: seconds(value)
+        for kind, value in re.findall(r"^\s+timeout\s+(\S+)\s+(\S+)", section, re.MULTILINE)
     }
 
 
@@ -90,8 +91,9 @@ def test_backends(node: NodeView) -> None:
     wanted = {m.name for m in node.topology.masters}
     expect(
         set(found) == wanted,
-        f"haproxy has {', '.join(sorted(found)) or 'nobody'} behind it, not {', '.join(sorted(wanted))}",
+        f"haproxy does not have exactly {', '.join(sorted(wanted))} behind it",
         tried="GET http://127.0.0.1:8404/stats;csv",
+        got=", ".join(sorted(found)) or "nobody",
     )
     for name, row in found.items():
         expect(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
 from labtool.verify.api import ApiRefused
-from labtool.verify.manifests import (
+from labtool.verify.model import CheckFailed, expect, once, with_pods
+from labtool.verify.objects import (
     APPS,
     BATCH,
     CORE,
@@ -19,7 +20,6 @@ from labtool.verify.manifests import (
     pause,
     pod_spec,
 )
-from labtool.verify.model import CheckFailed, expect, once, with_pods
 from labtool.verify.registry import check
 from labtool.verify.suite.test_dns import answers
 from labtool.verify.waits import wait
@@ -122,14 +122,16 @@ def test_secret(cluster: Cluster) -> None:
 
 def _given(cluster: Cluster, variable: str, path: str, wanted: str) -> None:
     seen = cluster.ask("config", "envvar", var=variable)
-    expect(seen == wanted, f"the variable {variable} holds something else", tried="/envvar", got=seen)
+    expect(
+        seen == wanted, f"the variable {variable} holds something else", tried="/envvar", got=seen
+    )
     text = cluster.shell("config", f"cat {path}")[0]
     expect(text == wanted, f"the file {path} holds something else", tried=f"cat {path}", got=text)
 
 
 @check(
     "OBJECTS-DEPLOYMENT",
-    "a Deployment replaces its pods one by one when its template changes, and none is missing meanwhile",
+    "a changed Deployment replaces its pods one by one, and none is missing meanwhile",
     component=COMPONENT,
     on=with_pods(once),
     uses=["deployment"],
@@ -276,7 +278,7 @@ def _complete(cluster: Cluster, name: str) -> None:
 def test_cron_job(cluster: Cluster) -> None:
     cluster.made()
     # Its last run is set back, so that one is due now and not at the next full minute.
-    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=2)
+    before = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=2)
     stamp = before.isoformat(timespec="seconds").replace("+00:00", "Z")
     path = f"{BATCH}/cronjobs/cron"
     cluster.api.patch(f"{path}/status", {"status": {"lastScheduleTime": stamp}})

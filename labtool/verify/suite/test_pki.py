@@ -8,9 +8,10 @@ from typing import Any
 
 from labtool.components import Role
 from labtool.verify import certs
+from labtool.verify.jobs import PKI
 from labtool.verify.model import CheckFailed, cluster, expect, is_master, masters
 from labtool.verify.registry import check
-from labtool.verify.snapshot import PKI, Lab, NodeView
+from labtool.verify.snapshot import Lab, NodeView
 
 DAYS = 30
 CAS = ("ca.crt", "front-proxy-ca.crt", "etcd/ca.crt")
@@ -224,5 +225,3 @@ def test_ca_keys(lab: Lab) -> None:
             continue
         keys = [p for p in node["files"] if p.startswith(PKI) and p.endswith(".key")]
         expect(not keys, f"{node.name} holds {', '.join(keys)}", tried=f"ls {PKI}", node=node.name)
-
-

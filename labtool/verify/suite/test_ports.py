@@ -112,16 +112,14 @@ def _listing(listeners: Iterable[Listener]) -> str:
 
 @check(
     "PORTS-OPEN",
-    "the port is open, on the table's addresses, held by its component, and speaks as the table says",
+    "the port is open on the table's addresses, held by its component, with TLS as in the table",
     component="kubelet",
     on=each_port,
 )
 def test_open(where: str, lab: Lab) -> None:
     name, _, number = where.partition(":")
     view, node = lab.nodes[name], node_of(lab.topology, name)
-    component, port = next(
-        (c, p) for c, p in table(lab.topology, node) if p.number == int(number)
-    )
+    component, port = next((c, p) for c, p in table(lab.topology, node) if p.number == int(number))
     listeners = [
         x for x in parse(view.output("listeners"))
         if x.port == port.number and x.protocol == port.protocol

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from labtool.verify.answers import expect_ok
-from labtool.verify.manifests import CORE
 from labtool.verify.model import CheckFailed, cluster, expect, once, with_pods
+from labtool.verify.objects import CORE, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 from labtool.verify.waits import wait
@@ -29,7 +29,9 @@ def test_mode(node: NodeView) -> None:
     url, who = "http://127.0.0.1:10249/proxyMode", f"kube-proxy on {node.name}"
     expect_ok(node["proxy_mode"], url, who)
     found, wanted = node["proxy_mode"]["body"].strip(), node.topology.spec["proxy_mode"]
-    expect(found == wanted, f"{who} runs in mode {found}, not {wanted}", tried=f"GET {url}", got=found)
+    expect(
+        found == wanted, f"{who} runs in mode {found}, not {wanted}", tried=f"GET {url}", got=found
+    )
 
 
 @check(
@@ -189,9 +191,9 @@ def test_endpoints(cluster: Cluster) -> None:
         tried=f"HTTP from pod {client} to {address}:80",
         got="an answer",
     )
-    cluster.api.execute(f"{CORE}/pods/gate", ["touch", "/tmp/ready"])
+    cluster.api.execute(f"{CORE}/pods/gate", ["touch", READY_FILE])
     wait("a Service leads to a pod that became ready", answers, seconds=10)
-    cluster.api.execute(f"{CORE}/pods/gate", ["rm", "/tmp/ready"])
+    cluster.api.execute(f"{CORE}/pods/gate", ["rm", READY_FILE])
     wait("a Service no longer leads to a pod that is not ready", lambda: not answers(), seconds=10)
 
 
@@ -222,4 +224,3 @@ def _soon(dial: Callable[[], list[str]]) -> list[str]:
         if last:
             raise last[0] from None
         raise
-

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from labtool.verify.manifests import CORE, pause
 from labtool.verify.model import cluster, expect, has_pod_network, with_pods
+from labtool.verify.objects import CORE, pause
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 
@@ -46,7 +46,7 @@ def test_version(node: NodeView) -> None:
     found = next((x.split()[-1] for x in text.splitlines() if "RuntimeVersion" in x), "?")
     wanted = node.topology.versions.containerd
     expect(
-        found.lstrip("v") == wanted.lstrip("v"),
+        found.partition("+")[0].lstrip("v") == wanted.lstrip("v"),
         f"containerd on {node.name} is {found}, not {wanted}",
         tried="crictl version",
         got=text,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from labtool.verify.answers import expect_ok, expect_status
-from labtool.verify.manifests import CORE
 from labtool.verify.model import expect, masters, once
+from labtool.verify.objects import CORE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.waits import wait
@@ -43,8 +43,8 @@ def expect_leader(lab: Lab, api: Api, name: str) -> None:
 
 
 def _age(stamp: str) -> float:
-    renewed = datetime.datetime.fromisoformat(stamp)
-    return (datetime.datetime.now(datetime.UTC) - renewed).total_seconds()
+    renewed = dt.datetime.fromisoformat(stamp)
+    return (dt.datetime.now(dt.UTC) - renewed).total_seconds()
 
 
 @check(
