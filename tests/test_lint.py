@@ -53,7 +53,7 @@ def test_ruff_format() -> None:
 
 def test_mypy() -> None:
     """Strictly typed."""
-    passes("mypy", "--strict")
+    passes("mypy", "--strict", "--no-incremental")
 
 
 def test_yamllint() -> None:

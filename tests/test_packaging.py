@@ -22,7 +22,8 @@ ASSETS = ("roles", "playbooks", "templates", "inventory", "artifacts")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy of the project that has secrets lying about in it."""
     copy = tmp_path_factory.mktemp("project") / "labtool"
-    skip = shutil.ignore_patterns(".*", "__pycache__", "reports", "dist")
+    caches = (".git", ".venv", ".cache", ".*_cache", ".hypothesis", "__pycache__")
+    skip = shutil.ignore_patterns(*caches, "reports", "dist")
     shutil.copytree(ROOT, copy, ignore=skip)
     shutil.copy(ROOT / ".gitignore", copy)
     for folder in ("artifacts", "roles", "templates"):
