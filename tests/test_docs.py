@@ -1,0 +1,43 @@
+"""Pages that follow from tables say what the tables say."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from labtool.cli import COMMANDS
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", _ROOT / "docs" / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["ports.md", "lab-yaml.md"])
+def test_generated_page_is_current(name: str) -> None:
+    written = (_ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert written == _generator().page(name), "run: python docs/generate.py"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = []
+    for page in [*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target and not (page.parent / target).exists():
+                broken.append(f"{page.name}: {target}")
+    assert not broken
+
+
+def test_readme_names_every_command() -> None:
+    readme = (_ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"labtool {name}" not in readme] == []
