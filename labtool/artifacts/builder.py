@@ -63,12 +63,33 @@ def _numbers(match: re.Match[str]) -> tuple[int, int, int]:
     return int(major), int(minor), int(patch)
 
 
-def check_go(parts: Sequence[Part]) -> None:
-    """Find out before minutes of work whether the compiler will do.
+def check_compilers(parts: Sequence[Part]) -> None:
+    """Find out before minutes of work whether the compilers will do.
 
     Raises:
-        ArtifactError: there is no Go, or it is too old.
+        ArtifactError: there is no Go, it is too old, or a C compiler or library is missing.
     """
+    _check_go(parts)
+    wanted = {package for part in parts for package in part.packages}
+    missing = {"gcc"} & wanted if shutil.which("gcc") is None else set()
+    if "pkg-config" in wanted and not _has_library("libseccomp"):
+        missing |= {"libseccomp-dev", "pkg-config"}
+    if missing:
+        names = ", ".join(part.name for part in parts if missing & set(part.packages))
+        raise ArtifactError(
+            f"building {names} takes a C compiler and its libraries; missing: "
+            f"{', '.join(sorted(missing))}",
+            next_step=f"apt-get install {' '.join(sorted(wanted))}",
+        )
+
+
+def _has_library(name: str) -> bool:
+    if shutil.which("pkg-config") is None:
+        return False
+    return process.run(["pkg-config", "--exists", name], check=False).returncode == 0
+
+
+def _check_go(parts: Sequence[Part]) -> None:
     wanted = ".".join(map(str, needed_go(parts)))
     names = ", ".join(part.name for part in parts)
     if shutil.which("go") is None:

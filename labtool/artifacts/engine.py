@@ -1,21 +1,19 @@
-"""Talks to the container engine: whether an image is there, and how to make one.
+"""Makes and removes images of the container engine.
 
-Whether the node image exists is asked each time a lab is made, so that goes straight
-over the engine's socket; the SDK, whose import alone takes half a second, comes in only
-where something has to be built.
+Whether the node image exists is asked each time a lab is made, so that goes over the
+engine's socket; the SDK, whose import alone takes half a second, comes in only where
+something has to be built.
 """
 
 from __future__ import annotations
 
-import http.client
 import os
-import socket
 import threading
-import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from labtool import engine as host_engine
 from labtool.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 LABEL = "labtool.artifact"
 NODE_REPOSITORY = "labtool/node"
-_DEFAULT = "unix:///var/run/docker.sock"
 _CHUNK = 1 << 20
 # Writing a gigabyte takes a slow disk its time.
 _TIMEOUT = 1800
@@ -70,47 +67,18 @@ def no_engine(cause: str) -> ArtifactError:
     )
 
 
-class _Socket(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=10)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket instead of a host."""
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def image_exists(tag: str) -> bool:
     """Whether the engine has an image.
 
     Raises:
         ArtifactError: no engine answers.
     """
-    host = os.environ.get("DOCKER_HOST") or _DEFAULT
-    if not host.startswith("unix://"):
-        return _exists_by_sdk(tag)
-    connection = _Socket(host.removeprefix("unix://"))
-    try:
-        connection.request("GET", f"/images/{urllib.parse.quote(tag, safe='/:')}/json")
-        return connection.getresponse().status == http.client.OK
-    except OSError as error:
-        raise no_engine(f"{host}: {error}") from error
-    finally:
-        connection.close()
-
-
-def _exists_by_sdk(tag: str) -> bool:
-    import docker  # noqa: PLC0415 - an engine elsewhere, by TCP or SSH
-
-    try:
-        client().images.get(tag)
-    except docker.errors.ImageNotFound:
-        return False
-    return True
+    if host_engine.has_image(tag):
+        return True
+    answer, why = host_engine.ping()
+    if answer is not host_engine.Answer.READY:
+        raise no_engine(why)
+    return False
 
 
 def import_image(

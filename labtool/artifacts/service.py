@@ -100,8 +100,9 @@ def _part_state(part: Part) -> State:
 
 
 def missing_parts(versions: Versions) -> list[Part]:
-    """The parts that aren't built."""
-    return [part for part in parts(versions) if not builder.entry(part).present]
+    """The parts that aren't built, the quickest first: what goes wrong shows early."""
+    missing = [part for part in parts(versions) if not builder.entry(part).present]
+    return sorted(missing, key=lambda part: part.seconds)
 
 
 def build_parts(versions: Versions, console: Console) -> None:
@@ -117,7 +118,7 @@ def build_parts(versions: Versions, console: Console) -> None:
         todo, place = missing_parts(versions), rootfs_entry()
         seconds = sum(part.seconds for part in todo)
         if todo:
-            builder.check_go(todo)
+            builder.check_compilers(todo)
             console.say(f"building {len(todo)} parts from source, about {clock(seconds)} min")
         if not place.present:
             tell("the root file system")
@@ -174,7 +175,7 @@ def clean(console: Console, *, everything: bool = False) -> None:
         folders, tags = removable(everything=everything)
         for path in folders:
             shutil.rmtree(path)
-        for tag in tags:
-            if not engines.remove_image(tag):
-                console.warn(f"{tag} stays: a lab's machines run from it")
-    console.say(f"removed {len(folders)} parts and {len(tags)} node images")
+        used = [tag for tag in tags if not engines.remove_image(tag)]
+    for tag in used:
+        console.warn(f"{tag} stays: a lab's machines run from it")
+    console.say(f"removed {len(folders)} parts and {len(tags) - len(used)} node images")

@@ -211,7 +211,7 @@ def _services(versions: Versions) -> tuple[Part, ...]:
 
 
 def parts(versions: Versions) -> tuple[Part, ...]:
-    """Every part, in the order they are built: the longest first."""
+    """Every part."""
     return (*_kubernetes(versions), *_services(versions), *_runtime(versions))
 
 

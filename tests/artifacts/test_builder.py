@@ -85,20 +85,31 @@ def test_no_go(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:
     """Told before minutes of work."""
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ArtifactError, match=r"Go is not on the PATH.*1\.26"):
-        builder.check_go(parts(versions))
+        builder.check_compilers(parts(versions))
 
 
 def test_old_go(fake_go: FakeGo, versions: Versions) -> None:
     """With what is there and what it takes."""
     fake_go(BUILDS, version="go1.25.3")
     with pytest.raises(ArtifactError, match=r"go1\.25\.3 .*too old.*1\.26"):
-        builder.check_go(parts(versions))
+        builder.check_compilers(parts(versions))
 
 
 def test_new_enough_go(fake_go: FakeGo, versions: Versions) -> None:
     """A newer one is fine."""
     fake_go(BUILDS, version="go1.30")
-    builder.check_go(parts(versions))
+    builder.check_compilers(parts(versions))
+
+
+def test_no_c_compiler(
+    fake_go: FakeGo, versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the one command that gets all of it."""
+    fake_go(BUILDS)
+    monkeypatch.setattr(builder.shutil, "which", lambda name: "/x" if name == "go" else None)
+    with pytest.raises(ArtifactError, match=r"runc .*missing: gcc, libseccomp-dev") as caught:
+        builder.check_compilers([part(versions, "runc"), part(versions, "coredns")])
+    assert caught.value.next_step == "apt-get install gcc libc6-dev libseccomp-dev pkg-config"
 
 
 def test_the_compiler_sees_none_of_the_users_flags(
@@ -133,15 +144,16 @@ def small(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> list[Part]:
 
 def test_going_on_after_a_failure(fake_go: FakeGo, versions: Versions, small: list[Part]) -> None:
     """What was built before the failure isn't built again."""
-    fake_go('case "$*" in *coredns*) exit 1 ;; esac' + BUILDS)
-    with pytest.raises(ArtifactError, match="coredns"):
-        artifacts.build_parts(versions, QUIET)
-    assert [builder.entry(one).present for one in small] == [True, False, False]
-    before = builder.entry(small[0]).manifest()
     fake_go('case "$*" in *etcd*) exit 1 ;; esac' + BUILDS)
+    with pytest.raises(ArtifactError, match="etcd"):
+        artifacts.build_parts(versions, QUIET)
+    # The quickest comes first.
+    assert [builder.entry(one).present for one in small] == [False, False, True]
+    before = builder.entry(small[2]).manifest()
+    fake_go('case "$*" in *cri-tools*) exit 1 ;; esac' + BUILDS)
     artifacts.build_parts(versions, QUIET)
     assert all(builder.entry(one).present for one in small)
-    assert builder.entry(small[0]).manifest() == before
+    assert builder.entry(small[2]).manifest() == before
 
 
 def test_interrupted(
