@@ -203,8 +203,11 @@ class _Child:
                 _end(child)
                 raise
         if child.returncode != 0:
-            # `-v` names each package before it compiles it; what is wrong comes after.
-            errors = [line for line in self._lines if not _is_package(line)]
+            # `-v` names each package before it compiles it, and go each download.
+            noise = ("go: downloading ", "go: finding ")
+            errors = [
+                line for line in self._lines if not _is_package(line) and not line.startswith(noise)
+            ]
             raise _failure(self._part, "\n".join(errors) or f"exit code {child.returncode}")
 
     def _read(self, child: subprocess.Popen[str]) -> None:
