@@ -57,9 +57,8 @@ def test_a_build_is_recorded(fake_go: FakeGo, versions: Versions) -> None:
 
 def test_a_failure_names_the_part_and_the_reason(fake_go: FakeGo, versions: Versions) -> None:
     """The compiler's last lines, without the names of packages that were fine."""
-    fake_go(
-        "echo go: downloading a/b v1 >&2; echo net/http >&2; echo 'x.go:7:2: undefined: nonsense' >&2; exit 1"
-    )
+    said = ("go: downloading example/b v1", "net/http", "x.go:7:2: undefined: nonsense")
+    fake_go("".join(f"echo '{line}' >&2; " for line in said) + "exit 1")
     with pytest.raises(ArtifactError) as caught:
         builder.build(part(versions, "coredns"), QUIET, "build coredns")
     assert caught.value.what == f"building coredns {versions.coredns} failed"
