@@ -1,0 +1,114 @@
+"""Labs that tests share, healed where a test broke one, deleted at the end."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import CommandLine, Lab, Labs
+
+from labtool import paths
+
+_SHARED = ("ha_lab", "small_lab", "worker_lab")
+# What must not change anything for labtool, though it is in the user's environment.
+HOSTILE = {
+    "http_proxy": "http://127.0.0.1:9",
+    "https_proxy": "http://127.0.0.1:9",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "LC_ALL": "xx_XX.UTF-8",
+    "LANG": "xx_XX",
+    "ANSIBLE_STDOUT_CALLBACK": "no_such_callback",
+    "ANSIBLE_ROLES_PATH": "/nowhere",
+    "ANSIBLE_CONFIG": "/nowhere/ansible.cfg",
+    "ANSIBLE_INVENTORY": "/nowhere/hosts",
+}
+HOSTILE_CFG = """\
+[defaults]
+inventory = /nowhere/hosts
+stdout_callback = no_such_callback
+roles_path = /nowhere
+strategy = no_such_strategy
+[privilege_escalation]
+become = True
+become_user = nobody
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker for the one test that no other may run beside."""
+    config.addinivalue_line(
+        "markers", "engine_restart: restarts the container engine; last of all, where it may"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what restarts the engine behind everything else."""
+    items.sort(key=lambda item: item.get_closest_marker("engine_restart") is not None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """After a failure nobody knows what state a shared lab is in."""
+    report = yield
+    if report.failed:
+        arguments = getattr(item, "funcargs", {})
+        for lab in (arguments.get(name) for name in _SHARED):
+            if isinstance(lab, Lab):
+                lab.suspect = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """The command line, with a state folder of this session's own and the shared cache."""
+    return CommandLine(tmp_path_factory.mktemp("home"), paths.cache_dir())
+
+
+@pytest.fixture(scope="session")
+def labs(cli: CommandLine) -> Iterator[Labs]:
+    """Makes labs; all are deleted at the end."""
+    session = Labs(cli, f"e2e-{secrets.token_hex(2)}")
+    yield session
+    session.delete_all()
+
+
+@pytest.fixture(scope="session")
+def ha_lab(labs: Labs) -> Lab:
+    """Three masters and a load balancer."""
+    return labs.create("3-master", "ha")
+
+
+@pytest.fixture(scope="session")
+def small_lab(labs: Labs, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """One node with RSA keys, made in an environment and a folder that are against it."""
+    folder = tmp_path_factory.mktemp("hostile")
+    folder.chmod(0o777)
+    (folder / "ansible.cfg").write_text(HOSTILE_CFG, encoding="utf-8")
+    settings = ("--set", "pki.algorithm=rsa", "--proxy-mode", "iptables")
+    return labs.create("1-node", "small", *settings, env=HOSTILE, cwd=folder)
+
+
+@pytest.fixture(scope="session")
+def worker_lab(labs: Labs) -> Lab:
+    """One master and one worker."""
+    return labs.create("1-master-1-worker", "worker")
+
+
+@pytest.fixture(autouse=True)
+def _whole_labs(request: pytest.FixtureRequest) -> None:
+    """Heal the shared labs that this test uses, where an earlier one broke them."""
+    for name in _SHARED:
+        if name in request.fixturenames:
+            lab: Lab = request.getfixturevalue(name)
+            if lab.suspect:
+                lab.heal()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where a job started in the background writes its messages."""
+    return tmp_path / "stderr.log"
