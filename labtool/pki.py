@@ -139,7 +139,8 @@ class Store:
 
     def leaf(self, node: str, leaf: Leaf) -> Pair:
         """The leaf as it is kept, or a new one where there is none that fits."""
-        base = private_dir(self.folder / "nodes" / node) / leaf.path.strip("/").replace("/", "_")
+        folder = private_dir(private_dir(self.folder / "nodes") / node)
+        base = folder / leaf.path.strip("/").replace("/", "_")
         crt, key = base.with_name(base.name + ".crt"), base.with_name(base.name + ".key")
         if crt.exists() and key.exists() and self._fits(crt.read_bytes(), leaf):
             return Pair(crt.read_bytes(), key.read_bytes())
@@ -254,9 +255,10 @@ class Store:
         return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
     def _fits(self, pem: bytes, leaf: Leaf) -> bool:
-        certificate = x509.load_pem_x509_certificate(pem)
         ca, _ = self._cas[leaf.authority]
         try:
+            # Also a file that a power failure left empty is one that doesn't fit.
+            certificate = x509.load_pem_x509_certificate(pem)
             certificate.verify_directly_issued_by(ca)
         except (ValueError, TypeError, InvalidSignature):
             return False
