@@ -115,10 +115,14 @@ def one_round() -> float:
     """All measurements once; the ratio of creation to floor."""
     base = measure_floor()
     created = measure_create()
-    show("create again, nothing to do", f"{measure('create', '3-master', '--name', NAME, '--no-kubeconfig').wall:6.1f} s")
-    show("verify", f"{measure('verify', NAME).wall:6.1f} s")
-    show("restart, to all serving", f"{measure('restart', NAME).wall:6.1f} s")
-    show("delete", f"{measure('delete', NAME, '--yes').wall:6.1f} s")
+    rest = {
+        "create again, nothing to do": ("create", "3-master", "--name", NAME, "--no-kubeconfig"),
+        "verify": ("verify", NAME),
+        "restart, to all serving": ("restart", NAME),
+        "delete": ("delete", NAME, "--yes"),
+    }
+    for title, arguments in rest.items():
+        show(title, f"{measure(*arguments).wall:6.1f} s")
     show("ratio create : floor", f"{created / base:6.2f}")
     return created / base
 

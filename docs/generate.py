@@ -38,12 +38,16 @@ def ports() -> str:
             "| component | opens connections to | health |",
             "|--|--|--|",
             *(
-                f"| {c.name} | {', '.join(c.calls) or '-'} | {f'`{c.health}`' if c.health else '-'} |"
+                f"| {c.name} | {', '.join(c.calls) or '-'} | {_code(c.health)} |"
                 for c in COMPONENTS
             ),
         ]
     )
     return body + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "-"
 
 
 def _port_row(component: Component, port: Port) -> str:

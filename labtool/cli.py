@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(run(argv))
 
 
-def run(argv: list[str] | None = None) -> int:
+def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one return an exit code
     """Run the command line; return the exit code."""
     console = Console()
     try:

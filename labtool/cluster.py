@@ -18,7 +18,7 @@ from lightkube.resources.apps_v1 import DaemonSet, Deployment
 from lightkube.resources.core_v1 import Node as KubeNode
 
 from labtool import lab
-from labtool.errors import WaitTimeout
+from labtool.errors import WaitTimeoutError
 from labtool.topology import Topology
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
         on_progress: called with what is still missing.
 
     Raises:
-        WaitTimeout: the deadline passed; says what was missing last.
+        WaitTimeoutError: the deadline passed; says what was missing last.
     """
     deadline = time.monotonic() + READY_SECONDS
     missing = ["the API"]
@@ -53,7 +53,7 @@ def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
                 return
             on_progress("; ".join(missing))
             if time.monotonic() > deadline:
-                raise WaitTimeout(
+                raise WaitTimeoutError(
                     f"lab {topology.name} was not ready within {READY_SECONDS} s",
                     cause="\n".join(missing),
                     next_step=f"labtool verify {topology.name}",
@@ -99,9 +99,9 @@ def _missing_objects(topology: Topology) -> list[str]:
         if have < len(wanted):
             missing.append(f"{name} {have}/{len(wanted)}")
     deployment = api.get(Deployment, "coredns", namespace="kube-system")
-    want = (deployment.spec.replicas if deployment.spec is not None else None) or 1
+    want = deployment.spec.replicas if deployment.spec else 1
     have = (deployment.status.availableReplicas or 0) if deployment.status else 0
-    if have < want:
+    if have < (want or 1):
         missing.append(f"CoreDNS {have}/{want}")
     return missing
 

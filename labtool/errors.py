@@ -8,7 +8,7 @@
     ├── ArtifactError            a part could not be built or found
     ├── ProviderError            the engine refused, or a node is missing
     ├── AnsibleError             a task failed on a node
-    ├── WaitTimeout              a deadline passed; says what it waited for
+    ├── WaitTimeoutError              a deadline passed; says what it waited for
     └── LabBusyError             another labtool works on this lab
 
 Anything else that escapes is a bug: exit 3, with a traceback in a log file.
@@ -100,7 +100,7 @@ class AnsibleError(LabtoolError):
     """A task failed on a node."""
 
 
-class WaitTimeout(LabtoolError):
+class WaitTimeoutError(LabtoolError):
     """A deadline passed before what was waited for came true."""
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from labtool import engine, machine, paths, process, versions
 from labtool.console import Console
 from labtool.engine import Answer
-from labtool.errors import CommandError, PreflightError, WaitTimeout
+from labtool.errors import CommandError, PreflightError, WaitTimeoutError
 
 ENGINE_DEADLINE = 60.0
 _APT_SECONDS = 1200.0
@@ -40,7 +40,7 @@ def ensure_engine(console: Console, *, install: bool) -> None:
 
     Raises:
         PreflightError: none answers and none may be installed; says the exact line.
-        WaitTimeout: the engine was started and did not answer in time.
+        WaitTimeoutError: the engine was started and did not answer in time.
     """
     answer, detail = engine.ping()
     if answer is Answer.READY:
@@ -166,7 +166,7 @@ def wait_for_engine(
     """Poll until the engine answers.
 
     Raises:
-        WaitTimeout: it didn't in time, or its process `pid` ended first.
+        WaitTimeoutError: it didn't in time, or its process `pid` ended first.
     """
     seconds = deadline or ENGINE_DEADLINE
     end = time.monotonic() + seconds
@@ -177,9 +177,9 @@ def wait_for_engine(
         if answer is Answer.DENIED:
             raise denied_error(where)
         if pid and _has_ended(pid):
-            raise WaitTimeout("dockerd ended as it started", cause=_tail(log), next_step=hint)
+            raise WaitTimeoutError("dockerd ended as it started", cause=_tail(log), next_step=hint)
         if time.monotonic() > end:
-            raise WaitTimeout(
+            raise WaitTimeoutError(
                 f"the Docker engine did not answer within {seconds:.0f} s",
                 cause=_tail(log) or detail,
                 next_step=hint,

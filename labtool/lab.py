@@ -34,10 +34,8 @@ def kubeconfig(topology: Topology) -> Path:
 
 def known() -> list[Topology]:
     """Every lab that this user's state folder knows of; needs no engine."""
-    found = []
-    for file in sorted(paths.labs_dir().glob("*/topology.json")):
-        found.append(Topology.from_dict(json.loads(file.read_text(encoding="utf-8"))))
-    return found
+    files = sorted(paths.labs_dir().glob("*/topology.json"))
+    return [Topology.from_dict(json.loads(f.read_text(encoding="utf-8"))) for f in files]
 
 
 def find(name: str | None, provider: DockerProvider | None = None) -> Topology:

@@ -149,16 +149,15 @@ class Store:
         _write_private(crt, pair.certificate)
         return pair
 
-    def kubeconfig(self, node: str, leaf: Leaf, server: str, name: str = "kubernetes") -> bytes:
+    def kubeconfig(self, node: str, leaf: Leaf, server: str, names: Names | None = None) -> bytes:
         """A kubeconfig with the client certificate of `leaf` inside."""
         pair = self.leaf(node, leaf)
         user = {
             "client-certificate-data": base64.b64encode(pair.certificate).decode(),
             "client-key-data": base64.b64encode(pair.key).decode(),
         }
-        return compose_kubeconfig(
-            self.authority("ca").certificate, server, user, name, leaf.common_name
-        )
+        names = names or Names.of(leaf.common_name)
+        return compose_kubeconfig(self.authority("ca").certificate, server, user, names)
 
     # -- making ---------------------------------------------------------------------
 
@@ -320,7 +319,7 @@ def _kubeconfigs(store: Store, lab: dict[str, Any], name: str, address: str) -> 
         pair = store.leaf(name, leaf)
         current = f"{KUBELET_PKI}/kubelet-client-current.pem"
         user = {"client-certificate": current, "client-key": current}
-        content = compose_kubeconfig(store.authority("ca").certificate, server, user)
+        content = compose_kubeconfig(store.authority("ca").certificate, server, user, Names())
         files.append(NodeFile(f"/etc/kubernetes/{file}", content, 0o600))
         # The kubelet renews these two by itself, so they are only laid once.
         first = f"{KUBELET_PKI}/kubelet-client-first.pem"
@@ -335,7 +334,7 @@ def _bootstrap_kubeconfig(store: Store, lab: dict[str, Any]) -> NodeFile:
         store.authority("ca").certificate,
         f"https://{lab['endpoint']}",
         {"token": token},
-        user_name="tls-bootstrap-token-user",
+        Names.of("tls-bootstrap-token-user"),
     )
     return NodeFile("/etc/kubernetes/bootstrap-kubelet.conf", content, 0o600)
 
@@ -350,51 +349,53 @@ def _pair_files(store: Store, node: str, leaf: Leaf) -> list[NodeFile]:
 
 def write_admin_kubeconfig(store: Store, topology_name: str, api_port: int) -> Path:
     """The kubeconfig for use on the host, `pki/admin.conf`; its server is the published port."""
-    context = f"labtool-{topology_name}"
     path = store.folder / "admin.conf"
     leaf = identity_leaves("host")["admin.conf"]
-    server = f"https://127.0.0.1:{api_port}"
-    pair = store.leaf("host", leaf)
-    user = {
-        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
-        "client-key-data": base64.b64encode(pair.key).decode(),
-    }
-    content = compose_kubeconfig(
-        store.authority("ca").certificate, server, user, context, context, context
+    content = store.kubeconfig(
+        "host", leaf, f"https://127.0.0.1:{api_port}", Names.all(f"labtool-{topology_name}")
     )
     if not path.exists() or path.read_bytes() != content:
         _write_private(path, content)
     return path
 
 
-def compose_kubeconfig(
-    ca: bytes,
-    server: str,
-    user: dict[str, str],
-    cluster: str = "kubernetes",
-    user_name: str = "default-auth",
-    context: str = "",
-) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a kubeconfig calls its one cluster, user and context."""
+
+    cluster: str = "kubernetes"
+    user: str = "default-auth"
+    context: str = "default-auth@kubernetes"
+
+    @classmethod
+    def of(cls, user: str) -> Names:
+        """kubeadm's way: the context is `user@cluster`."""
+        return cls(user=user, context=f"{user}@kubernetes")
+
+    @classmethod
+    def all(cls, name: str) -> Names:
+        """One name for all three, as in the user's own kubeconfig."""
+        return cls(name, name, name)
+
+
+def compose_kubeconfig(ca: bytes, server: str, user: dict[str, str], names: Names) -> bytes:
     """A kubeconfig of one cluster, one user and one context, as YAML.
 
     Source: client-go, tools/clientcmd/api/v1.
     """
-    context = context or f"{user_name}@{cluster}"
+    cluster = {
+        "certificate-authority-data": base64.b64encode(ca).decode(),
+        "server": server,
+    }
     data = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": cluster,
-                "cluster": {
-                    "certificate-authority-data": base64.b64encode(ca).decode(),
-                    "server": server,
-                },
-            }
+        "clusters": [{"name": names.cluster, "cluster": cluster}],
+        "contexts": [
+            {"name": names.context, "context": {"cluster": names.cluster, "user": names.user}}
         ],
-        "contexts": [{"name": context, "context": {"cluster": cluster, "user": user_name}}],
-        "current-context": context,
-        "users": [{"name": user_name, "user": user}],
+        "current-context": names.context,
+        "users": [{"name": names.user, "user": user}],
     }
     return yaml.safe_dump(data, sort_keys=False).encode()
 

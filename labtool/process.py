@@ -26,7 +26,7 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def run(
+def run(  # noqa: PLR0913 - the options of subprocess.run that matter
     argv: Sequence[str | Path],
     *,
     input_text: str | None = None,

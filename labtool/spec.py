@@ -19,6 +19,11 @@ from labtool.errors import SpecError
 
 _TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?")
 MASTERS_MAX = 7
+_PREFIXES_MAX = {
+    "pods": (19, "each node takes a /24 of it"),
+    "services": (24, "a cluster soon has more Services"),
+    "nodes": (26, "machines have fixed places in it"),
+}
 NODES_MAX = 20
 
 
@@ -31,7 +36,7 @@ def _cidr(value: str) -> str:
         network = ipaddress.ip_network(value)
     except ValueError as error:
         raise ValueError(f"{value!r} is no network such as 10.244.0.0/16: {error}") from error
-    if network.version != 4:
+    if not isinstance(network, ipaddress.IPv4Network):
         raise ValueError(f"{value} is IPv6; labs are IPv4 so far")
     return str(network)
 
@@ -63,18 +68,14 @@ class Network(_Strict):
 
     @model_validator(mode="after")
     def _large_enough(self) -> Network:
-        if ipaddress.ip_network(self.pods).prefixlen > 19:
-            raise ValueError(
-                f"network.pods {self.pods} is too small: each node takes a /24; use a /19 or larger"
-            )
-        if ipaddress.ip_network(self.services).prefixlen > 24:
-            raise ValueError(f"network.services {self.services} is too small: use a /24 or larger")
-        if self.nodes != "auto" and ipaddress.ip_network(self.nodes).prefixlen > 26:
-            raise ValueError(f"network.nodes {self.nodes} is too small: use a /26 or larger")
-        ranges = {"pods": self.pods, "services": self.services}
-        if self.nodes != "auto":
-            ranges["nodes"] = self.nodes
-        named = list(ranges.items())
+        ranges = {"pods": self.pods, "services": self.services, "nodes": self.nodes}
+        named = [(name, cidr) for name, cidr in ranges.items() if cidr != "auto"]
+        for name, cidr in named:
+            longest, why = _PREFIXES_MAX[name]
+            if ipaddress.ip_network(cidr).prefixlen > longest:
+                raise ValueError(
+                    f"network.{name} {cidr} is too small: {why}; use a /{longest} or larger"
+                )
         for index, (name, one) in enumerate(named):
             for other_name, other in named[index + 1 :]:
                 if ipaddress.ip_network(one).overlaps(ipaddress.ip_network(other)):

@@ -25,19 +25,24 @@ def _generator() -> ModuleType:
 
 @pytest.mark.parametrize("name", ["ports.md", "lab-yaml.md"])
 def test_generated_page_is_current(name: str) -> None:
+    """Ports and fields come from the tables in the code."""
     written = (_ROOT / "docs" / name).read_text(encoding="utf-8")
     assert written == _generator().page(name), "run: python docs/generate.py"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    broken = []
-    for page in [*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
-                broken.append(f"{page.name}: {target}")
-    assert not broken
+    """No page names a file that is not there."""
+    pages = [*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")]
+    links = [
+        (page, target)
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+        if "://" not in target
+    ]
+    assert [f"{p.name}: {t}" for p, t in links if not (p.parent / t).exists()] == []
 
 
 def test_readme_names_every_command() -> None:
+    """A command that the README leaves out is not found."""
     readme = (_ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"labtool {name}" not in readme] == []

@@ -43,7 +43,7 @@ NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE S
 SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
 SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG
 WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
-""".split()
+""".split()  # noqa: SIM905 - one a line would be 41 lines
 _STOP_SECONDS = 20
 
 _T = TypeVar("_T")
@@ -127,7 +127,7 @@ class DockerProvider:
         waiting = [n for n in topology.nodes if states[n.name] != "running"]
         return self._each(bring_up, waiting)
 
-    def start(self, topology: Topology, machines: Sequence[Node]) -> None:
+    def start(self, machines: Sequence[Node]) -> None:
         """Start machines that exist."""
         self._each(lambda n: self._client.api.start(n.machine), machines)
 
@@ -260,7 +260,7 @@ class DockerProvider:
                 ports=[API_PORT] if publishes else [],
                 stop_signal="SIGRTMIN+3",
                 host_config=host_config,
-                networking_config=api.create_networking_config({topology.name: endpoint}),
+                networking_config={"EndpointsConfig": {topology.name: endpoint}},
             )
         except ImageNotFound as error:
             raise ProviderError(

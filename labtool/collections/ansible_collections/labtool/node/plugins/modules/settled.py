@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def file_differs(row: dict[str, Any]) -> str:
     if row["once"]:
         return ""
     if row["link"]:
-        good = path.is_symlink() and os.readlink(path) == row["link"]
+        good = path.is_symlink() and path.readlink() == Path(row["link"])
         return "" if good else f"{path} is no link to {row['link']}"
     if mode != row["mode"]:
         return f"{path} has mode {mode:04o} instead of {row['mode']:04o}"
@@ -64,7 +63,7 @@ def idle_units(module: AnsibleModule, names: list[str]) -> list[str]:
     if not names:
         return []
     _, out, _ = module.run_command(["systemctl", "is-active", *names])
-    states = zip(names, out.split())
+    states = zip(names, out.split(), strict=False)
     return [f"{n} is {s}" for n, s in states if s not in {"active", "activating"}]
 
 

@@ -81,7 +81,7 @@ def write(row: dict[str, Any], *, check_mode: bool) -> bool:
 
 def link(path: Path, target: str, *, check_mode: bool) -> bool:
     """Make a symbolic link as it must be; return whether it was not."""
-    if path.is_symlink() and os.readlink(path) == target:
+    if path.is_symlink() and path.readlink() == Path(target):
         return False
     if not check_mode:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,9 +192,9 @@ class Units:
 
     def wait(self, unit: dict[str, Any]) -> None:
         """Wait for the path that shows that the unit is ready, such as a socket."""
-        path = unit.get("wait_for")
+        path = Path(unit.get("wait_for") or "/")
         deadline = time.monotonic() + WAIT_SECONDS
-        while path and not os.path.exists(path):
+        while not path.exists():
             if time.monotonic() > deadline:
                 self.module.fail_json(
                     msg=f"{unit['name']} did not make {path} within {WAIT_SECONDS} s"
