@@ -99,9 +99,9 @@ def _missing_objects(topology: Topology) -> list[str]:
         if have < len(wanted):
             missing.append(f"{name} {have}/{len(wanted)}")
     deployment = api.get(Deployment, "coredns", namespace="kube-system")
-    want = deployment.spec.replicas if deployment.spec else 1
+    want = deployment.spec.replicas or 1
     have = (deployment.status.availableReplicas or 0) if deployment.status else 0
-    if have < (want or 1):
+    if have < want:
         missing.append(f"CoreDNS {have}/{want}")
     return missing
 
