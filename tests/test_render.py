@@ -77,7 +77,8 @@ def roles_of(planned: Topology, node: Node) -> Iterator[str]:
     members["cluster"] = members["masters"] | members["workers"]
     for play in yaml.safe_load((ROOT / "playbooks" / "create.yml").read_text("utf-8")):
         if node.machine in members.get(play["hosts"].split(":")[0], ()):
-            yield from (role["role"] for role in play.get("roles", []))
+            steps = [task.get("ansible.builtin.import_role") for task in play["tasks"]]
+            yield from (step["name"] for step in steps if step)
 
 
 def render_node(planned: Topology, node: Node, state: Path) -> Rendered:
