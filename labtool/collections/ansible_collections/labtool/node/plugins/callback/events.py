@@ -29,6 +29,10 @@ author: the labtool authors
 """
 
 
+# What Ansible says in place of a traceback where there is nothing to trace.
+NO_TRACE = "(traceback unavailable)"
+
+
 class CallbackModule(CallbackBase):
     """One line per play, task, result and host summary."""
 
@@ -83,12 +87,13 @@ class CallbackModule(CallbackBase):
     def _failure(self, event: str, result: Any) -> None:
         data = result.result
         log = "\n".join(data.get("last_log_lines", []))
+        trace = str(data.get("module_stderr", "") or data.get("exception", ""))
         self._write(
             event,
             host=result.host.get_name(),
             task=result.task.get_name().strip(),
             message="\n".join(part for part in (str(data.get("msg", "")), log) if part),
-            output=str(data.get("module_stderr", "") or data.get("exception", ""))[-3000:],
+            output="" if trace == NO_TRACE else trace[-3000:],
         )
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
