@@ -94,7 +94,7 @@ def same(path: Path, content: bytes, mode: int) -> bool:
     """Whether a file already has this content, mode and owner."""
     try:
         stat = path.lstat()
-        if (stat.st_mode & 0o7777) != mode or stat.st_uid != 0 or path.is_symlink():
+        if (stat.st_mode & 0o7777) != mode or stat.st_uid != os.geteuid() or path.is_symlink():
             return False
         return path.read_bytes() == content
     except OSError:
@@ -134,13 +134,29 @@ def below(paths: list[str], prefixes: list[str]) -> bool:
     return any(path.startswith(tuple(prefixes)) for path in paths)
 
 
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """What a record says of one file."""
+    digest = hashlib.sha256(base64.b64decode(row["content"])).hexdigest()
+    return {**{k: row[k] for k in ("path", "mode", "link", "once")}, "sha256": digest}
+
+
+def unfinished(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """The files that no finished run has laid so.
+
+    A run that was interrupted may have written a file and not restarted its unit; the
+    next one finds the file in order and must restart the unit all the same.
+    """
+    try:
+        record_of_last = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return [row["path"] for row in rows]
+    return [row["path"] for row in rows if kept(row) not in record_of_last["files"]]
+
+
 def record(name: str, rows: list[dict[str, Any]], units: list[dict[str, Any]]) -> None:
     """Note what was laid here, for labtool.node.settled."""
-    kept = []
-    for row in rows:
-        digest = hashlib.sha256(base64.b64decode(row["content"])).hexdigest()
-        kept.append({**{k: row[k] for k in ("path", "mode", "link", "once")}, "sha256": digest})
-    content = json.dumps({"files": kept, "units": [unit["name"] for unit in units]})
+    files = [kept(row) for row in rows]
+    content = json.dumps({"files": files, "units": [unit["name"] for unit in units]})
     path = RECORDS / f"{name}.json"
     if not same(path, content.encode(), 0o600):
         replace(path, content.encode(), 0o600)
@@ -217,17 +233,19 @@ def main() -> None:
     check = module.check_mode
     wanted = module.params
     rows = json.loads(zlib.decompress(base64.b64decode(wanted["payload"])))
+    pending = unfinished(wanted["name"], rows)
     changed = [row["path"] for row in rows if write(row, check_mode=check)]
     changed += [path for path in wanted["absent"] if remove(Path(path), check_mode=check)]
+    pending += changed
     units = Units(module)
-    if below(changed, ["/etc/systemd/system/"]) and not check:
+    if below(pending, ["/etc/systemd/system/"]) and not check:
         units.call("daemon-reload")
     for command in wanted["commands"]:
-        if below(changed, [command["when_changed"]]) and not check:
+        if below(pending, [command["when_changed"]]) and not check:
             code, out, err = module.run_command(command["argv"])
             if code:
                 module.fail_json(msg=f"{command['argv'][0]} failed: {(out + err)[-2000:]}")
-    moved = [u["name"] for u in wanted["units"] if units.ensure(u, changed, check_mode=check)]
+    moved = [u["name"] for u in wanted["units"] if units.ensure(u, pending, check_mode=check)]
     if not check:
         record(wanted["name"], rows, wanted["units"])
     module.exit_json(changed=bool(changed or moved), changed_paths=changed, changed_units=moved)
