@@ -1,0 +1,430 @@
+"""Our Ansible modules: files whole or not at all, and nothing done twice."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from labtool.assets import collections_path
+from labtool.render import NodeFile
+
+PLUGINS = collections_path() / "ansible_collections" / "labtool" / "node" / "plugins"
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """A plugin, imported from its file as Ansible does."""
+    spec = importlib.util.spec_from_file_location(
+        f"labtool_{kind}_{name}", PLUGINS / kind / f"{name}.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tree = load("modules", "tree")
+settled = load("modules", "settled")
+apply = load("modules", "apply")
+pack = load("action", "tree").pack
+
+
+class Ended(Exception):  # noqa: N818 - the end of a module, good or bad
+    """A module has reported."""
+
+
+class FakeModule:
+    """What AnsibleModule gives a module, with a systemctl that keeps score."""
+
+    params: dict[str, Any] = {}  # noqa: RUF012 - set anew by each test
+    check_mode = False
+    answers: dict[str, tuple[int, str, str]] = {}  # noqa: RUF012 - as above
+    ran: list[list[str]] = []  # noqa: RUF012 - as above
+    report: dict[str, Any] = {}  # noqa: RUF012 - as above
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
+        """Answer as the test wants, by the longest beginning that fits."""
+        type(self).ran.append(argv)
+        line = " ".join(argv)
+        fitting = [start for start in self.answers if line.startswith(start)]
+        return self.answers[max(fitting, key=len)] if fitting else (0, "", "")
+
+    def exit_json(self, **report: Any) -> None:
+        """The good end."""
+        type(self).report = report
+        raise Ended
+
+    def fail_json(self, **report: Any) -> None:
+        """The bad end."""
+        type(self).report = {"failed": True, **report}
+        raise Ended
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeModule]]:
+    """A fresh AnsibleModule for every module, and records in a folder of our own."""
+    for each in (tree, settled, apply):
+        monkeypatch.setattr(each, "AnsibleModule", FakeModule)
+    for each in (tree, settled):
+        monkeypatch.setattr(each, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(settled, "MARK", tmp_path / "records" / "settled")
+    FakeModule.check_mode = False
+    FakeModule.answers, FakeModule.ran, FakeModule.report = {}, [], {}
+    yield FakeModule
+    FakeModule.check_mode = False
+
+
+def run(which: ModuleType, **params: Any) -> dict[str, Any]:
+    """Run a module to its end; return its report."""
+    FakeModule.params, FakeModule.ran = params, []
+    with pytest.raises(Ended):
+        which.main()
+    return FakeModule.report
+
+
+def lay(files: list[NodeFile], **more: Any) -> dict[str, Any]:
+    """Run labtool.node.tree."""
+    defaults: dict[str, Any] = {"absent": [], "units": [], "commands": []}
+    return run(tree, name="role", payload=pack(files), **{**defaults, **more})
+
+
+def row(path: Path, content: bytes = b"a", mode: int = 0o600, **more: Any) -> dict[str, Any]:
+    """One file as the module gets it."""
+    text = base64.b64encode(content).decode()
+    return {"path": str(path), "mode": mode, "link": "", "once": False, "content": text, **more}
+
+
+# -- files -------------------------------------------------------------------------------
+
+
+def test_pack_hides_what_is_inside_and_loses_nothing() -> None:
+    """Ansible would template braces and log keys."""
+    files = [
+        NodeFile("/a", b"\x00\xff{{ x }}", 0o600),
+        NodeFile("/b", link="/a", once=True),
+    ]
+    packed = pack(files)
+    assert "{{" not in packed
+    rows = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert [r["path"] for r in rows] == ["/a", "/b"]
+    assert base64.b64decode(rows[0]["content"]) == files[0].content
+    assert rows[0]["mode"] == 0o600
+    assert rows[1]["link"] == "/a"
+    assert rows[1]["once"] is True
+    assert pack(files) == packed
+
+
+def test_a_file_is_written_once(tmp_path: Path) -> None:
+    """With its folders; the second time there is nothing to do."""
+    wanted = row(tmp_path / "x" / "y", mode=0o640)
+    assert tree.write(wanted, check_mode=False) is True
+    target = tmp_path / "x" / "y"
+    assert target.read_bytes() == b"a"
+    assert target.stat().st_mode & 0o7777 == 0o640
+    before = target.stat()
+    assert tree.write(wanted, check_mode=False) is False
+    assert target.stat() == before
+
+
+@pytest.mark.parametrize("other", [{"content": b"b"}, {"mode": 0o644}])
+def test_other_content_or_mode_is_put_right(other: dict[str, Any], tmp_path: Path) -> None:
+    """Whatever changed it."""
+    tree.write(row(tmp_path / "y", **other), check_mode=False)
+    assert tree.write(row(tmp_path / "y"), check_mode=False) is True
+    assert (tmp_path / "y").read_bytes() == b"a"
+    assert (tmp_path / "y").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_where_a_file_must_be_is_replaced_not_followed(tmp_path: Path) -> None:
+    """What it pointed to stays as it is."""
+    (tmp_path / "other").write_bytes(b"a")
+    (tmp_path / "other").chmod(0o600)
+    (tmp_path / "y").symlink_to(tmp_path / "other")
+    assert tree.write(row(tmp_path / "y", b"new"), check_mode=False) is True
+    assert not (tmp_path / "y").is_symlink()
+    assert (tmp_path / "other").read_bytes() == b"a"
+
+
+def test_a_watcher_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one, or the new one; an error leaves nothing beside it."""
+    target = tmp_path / "y"
+    tree.write(row(target, b"old"), check_mode=False)
+
+    def full(*_: object) -> None:
+        names = [p.name for p in tmp_path.iterdir() if p != target]
+        assert all(name.startswith(".") for name in names)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        tree.write(row(target, b"new"), check_mode=False)
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_of_another_program_is_laid_only_once(tmp_path: Path) -> None:
+    """The kubelet renews its own certificate."""
+    wanted = row(tmp_path / "y", once=True)
+    assert tree.write(wanted, check_mode=False) is True
+    (tmp_path / "y").write_bytes(b"renewed")
+    assert tree.write(wanted, check_mode=False) is False
+    assert (tmp_path / "y").read_bytes() == b"renewed"
+    (tmp_path / "z").symlink_to("nowhere")
+    assert tree.write(row(tmp_path / "z", once=True), check_mode=False) is False
+
+
+def test_links(tmp_path: Path) -> None:
+    """Made, kept, and turned to another target."""
+    target = tmp_path / "x" / "current"
+    assert tree.write(row(target, b"", link="/first"), check_mode=False) is True
+    assert tree.write(row(target, b"", link="/first"), check_mode=False) is False
+    assert tree.write(row(target, b"", link="/second"), check_mode=False) is True
+    assert target.readlink() == Path("/second")
+
+
+def test_remove(tmp_path: Path) -> None:
+    """A file, a folder, a link; and nothing where there is nothing."""
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for name in ("link", "file", "folder"):
+        assert tree.remove(tmp_path / name, check_mode=True) is True
+        assert tree.remove(tmp_path / name, check_mode=False) is True
+        assert tree.remove(tmp_path / name, check_mode=False) is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_mode_tells_and_touches_nothing(tmp_path: Path) -> None:
+    """`ansible-playbook --check`."""
+    assert tree.write(row(tmp_path / "y"), check_mode=True) is True
+    assert tree.write(row(tmp_path / "z", link="/a"), check_mode=True) is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_below() -> None:
+    """A prefix is a folder or one file."""
+    assert tree.below(["/etc/a/b"], ["/x", "/etc/a/"])
+    assert not tree.below(["/etc/a/b"], [])
+    assert not tree.below([], ["/etc"])
+
+
+# -- the module as a whole ---------------------------------------------------------------
+
+RUNNING = (0, "ActiveState=active\nUnitFileState=enabled\n", "")
+STOPPED = (0, "ActiveState=inactive\nUnitFileState=disabled\n", "")
+
+
+def test_a_stopped_unit_is_enabled_and_started(module: type[FakeModule], tmp_path: Path) -> None:
+    """Once; then it runs and there is nothing to do."""
+    module.answers = {"systemctl show": STOPPED}
+    unit = {"name": "a.service", "restart_on": [str(tmp_path)]}
+    report = lay([NodeFile(str(tmp_path / "y"))], units=[unit])
+    assert report["changed"] is True
+    assert report["changed_units"] == ["a.service"]
+    assert ["systemctl", "enable", "-q", "a.service"] in module.ran
+    assert ["systemctl", "start", "a.service"] in module.ran
+    module.answers = {"systemctl show": RUNNING}
+    report = lay([NodeFile(str(tmp_path / "y"))], units=[unit])
+    assert report == {"changed": False, "changed_paths": [], "changed_units": []}
+    assert [words[1] for words in module.ran] == ["show"]
+
+
+def test_a_unit_restarts_only_for_its_own_files(module: type[FakeModule], tmp_path: Path) -> None:
+    """Another file of the role is no reason."""
+    module.answers = {"systemctl show": RUNNING}
+    unit = {"name": "a.service", "restart_on": [str(tmp_path / "a")]}
+    files = [NodeFile(str(tmp_path / "a"), b"1"), NodeFile(str(tmp_path / "b"), b"1")]
+    lay(files, units=[unit])
+    files[1] = NodeFile(str(tmp_path / "b"), b"2")
+    assert lay(files, units=[unit])["changed_units"] == []
+    files[0] = NodeFile(str(tmp_path / "a"), b"2")
+    assert lay(files, units=[unit])["changed_units"] == ["a.service"]
+    assert ["systemctl", "restart", "a.service"] in module.ran
+
+
+def test_a_run_that_broke_off_is_finished_by_the_next(
+    module: type[FakeModule], tmp_path: Path
+) -> None:
+    """The files are in order then, and the unit still runs with the old ones."""
+    unit = {"name": "a.service", "restart_on": [str(tmp_path)]}
+    files = [NodeFile(str(tmp_path / "y"), b"1")]
+    command = {"argv": ["sysctl", "--system"], "when_changed": str(tmp_path)}
+    module.answers = {"systemctl show": RUNNING, "sysctl": (1, "", "no such key")}
+    report = lay(files, units=[unit], commands=[command])
+    assert report["failed"]
+    assert "sysctl failed: no such key" in report["msg"]
+    module.answers = {"systemctl show": RUNNING}
+    report = lay(files, units=[unit], commands=[command])
+    assert ["sysctl", "--system"] in module.ran
+    assert report["changed_units"] == ["a.service"]
+    assert lay(files, units=[unit], commands=[command])["changed"] is False
+
+
+def test_new_unit_files_are_read_before_units_start(
+    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`systemctl daemon-reload`, and only where one changed."""
+    module.check_mode = True
+    lay([NodeFile("/etc/systemd/system/labtool-none.service", b"x")])
+    assert module.ran == []
+    module.check_mode = False
+    monkeypatch.setattr(tree, "write", lambda *_, **__: True)
+    lay([NodeFile("/etc/systemd/system/labtool-none.service", b"x")])
+    assert module.ran == [["systemctl", "daemon-reload"]]
+
+
+def test_a_unit_that_fails_brings_its_last_log_lines(module: type[FakeModule]) -> None:
+    """The reason stands in its journal."""
+    module.answers = {
+        "systemctl show": STOPPED,
+        "systemctl start": (1, "", "Job for a.service failed"),
+        "journalctl -u a.service": (0, "one\ntwo\n", ""),
+    }
+    report = lay([], units=[{"name": "a.service"}])
+    assert report["failed"]
+    assert report["msg"] == "systemctl start a.service failed: Job for a.service failed"
+    assert report["last_log_lines"] == ["one", "two"]
+
+
+def test_a_unit_that_never_gets_ready_is_a_failure(
+    module: type[FakeModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a minute."""
+    monkeypatch.setattr(tree, "WAIT_SECONDS", 0)
+    module.answers = {"systemctl show": STOPPED}
+    socket = tmp_path / "socket"
+    report = lay([], units=[{"name": "a.service", "wait_for": str(socket)}])
+    assert report["msg"] == f"a.service did not make {socket} within 0 s"
+
+
+# -- settled -----------------------------------------------------------------------------
+
+
+def ask(digest: str = "d", **more: Any) -> dict[str, Any]:
+    """Run labtool.node.settled."""
+    return run(settled, **{"digest": digest, "record": False, "objects": False, **more})
+
+
+def test_a_machine_is_settled_after_a_run_that_finished(
+    module: type[FakeModule], tmp_path: Path
+) -> None:
+    """Not before, and not with other inputs."""
+    module.answers = {"systemctl show": RUNNING, "systemctl is-active": (0, "active\n", "")}
+    assert ask()["reasons"] == ["no earlier run has finished here"]
+    lay([NodeFile(str(tmp_path / "y"))], units=[{"name": "a.service"}])
+    assert ask()["settled"] is False
+    assert ask(record=True) == {"changed": False, "settled": True, "reasons": []}
+    assert ask() == {"changed": False, "settled": True, "reasons": []}
+    assert ask("other")["reasons"] == ["the inputs changed"]
+
+
+def test_whatever_was_changed_by_hand_is_named(module: type[FakeModule], tmp_path: Path) -> None:
+    """Content, mode, a lost file, a turned link, a unit that doesn't run, a lost object."""
+    module.answers = {"systemctl show": RUNNING, "systemctl is-active": (0, "active\n", "")}
+    paths = {name: tmp_path / name for name in ("content", "mode", "lost", "once", "link")}
+    files = [NodeFile(str(paths[n]), b"x", 0o600, once=n == "once") for n in list(paths)[:4]]
+    files.append(NodeFile(str(paths["link"]), link="/a"))
+    lay(files, units=[{"name": "a.service"}])
+    ask(record=True)
+    assert ask()["settled"] is True
+    paths["once"].write_bytes(b"renewed by its owner")
+    assert ask()["settled"] is True
+    paths["content"].write_bytes(b"y")
+    paths["mode"].chmod(0o644)
+    paths["lost"].unlink()
+    paths["link"].unlink()
+    paths["link"].symlink_to("/b")
+    module.answers["systemctl is-active"] = (3, "failed\n", "")
+    assert ask()["reasons"] == [
+        f"{paths['content']} has other content",
+        f"{paths['mode']} has mode 0644 instead of 0600",
+        f"{paths['lost']} is missing",
+        f"{paths['link']} is no link to /a",
+        "a.service is failed",
+    ]
+
+
+def test_lost_objects_are_asked_for_only_where_told(module: type[FakeModule]) -> None:
+    """One machine asks for all."""
+    ask(record=True)
+    module.answers = {"kubectl": (1, "", 'daemonsets.apps "kube-proxy" not found\n')}
+    assert ask()["settled"] is True
+    assert ask(objects=True)["reasons"] == ['daemonsets.apps "kube-proxy" not found']
+
+
+# -- apply -------------------------------------------------------------------------------
+
+
+def test_apply_reports_what_the_server_changed(
+    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither more nor less."""
+    monkeypatch.setattr(apply, "ready", lambda: "")
+    said = "namespace/a unchanged\nconfigmap/b configured\nsecret/c created\n"
+    module.answers = {"kubectl": (0, said, "")}
+    report = run(apply, folder="/x", timeout=1)
+    assert report == {"changed": True, "changed_objects": ["configmap/b", "secret/c"]}
+    module.answers = {"kubectl": (0, "namespace/a unchanged\n", "")}
+    assert run(apply, folder="/x", timeout=1) == {"changed": False, "changed_objects": []}
+    module.check_mode = True
+    run(apply, folder="/x", timeout=1)
+    assert "--dry-run=server" in module.ran[0]
+
+
+def test_apply_fails_with_the_servers_last_words(
+    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it waited for, and the log of the pods."""
+    monkeypatch.setattr(apply, "ready", lambda: "[-]etcd failed")
+    module.answers = {"/bin/sh -c tail": (0, "etcd: no leader\n", "")}
+    report = run(apply, folder="/x", timeout=-1)
+    assert report["msg"].endswith("was not ready within -1 s: [-]etcd failed")
+    assert "etcd: no leader" in report["last_log_lines"]
+
+
+def test_apply_gives_up_on_a_manifest_that_the_server_refuses(
+    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the server's reason."""
+    monkeypatch.setattr(apply, "ready", lambda: "")
+    monkeypatch.setattr(apply, "APPLY_SECONDS", -1)
+    module.answers = {"kubectl": (1, "", "error: unknown field spec.replica\n")}
+    report = run(apply, folder="/x", timeout=1)
+    assert report["msg"] == "kubectl apply failed: error: unknown field spec.replica"
+
+
+# -- events ------------------------------------------------------------------------------
+
+
+def test_events_say_nothing_outside_of_labtool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain `ansible-playbook` has no reader."""
+    events = load("callback", "events")
+    monkeypatch.delenv("LABTOOL_EVENTS_FD", raising=False)
+    assert events.CallbackModule().disabled is True
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PLUGINS.rglob("*.py")), ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
+def test_every_plugin_is_documented(path: Path) -> None:
+    """For `ansible-doc`; both halves of a module share one description."""
+    module = load(path.parent.name, path.stem)
+    assert "GNU General Public License v3.0" in path.read_text(encoding="utf-8")
+    if path.parent.name == "action":
+        assert (PLUGINS / "modules" / path.name).exists()
+        return
+    about = yaml.safe_load(module.DOCUMENTATION)
+    assert about[{"modules": "module"}.get(path.parent.name, "name")] == path.stem
+    assert about["short_description"]
