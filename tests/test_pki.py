@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from labtool import inventory, pki, spec, topology
 from labtool.host import HostFacts
-from labtool.pki import Leaf, Store
+from labtool.pki import Leaf, Store, certificates, store
 from labtool.render import NodeFile
 from labtool.topology import Topology
 
@@ -347,10 +347,10 @@ def test_t30_a_new_name_reissues_exactly_the_affected_leaves(tmp_path: Path) -> 
 def test_a_leaf_near_its_end_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """30 days before, and not a day earlier."""
     leaf = Leaf("/x", "ca", "x")
-    monkeypatch.setattr(pki, "LEAF_LIFE", dt.timedelta(days=31))
+    monkeypatch.setattr(certificates, "LEAF_LIFE", dt.timedelta(days=31))
     first = Store(tmp_path).leaf("m1", leaf)
     assert Store(tmp_path).leaf("m1", leaf) == first
-    monkeypatch.setattr(pki, "RENEW_BEFORE", dt.timedelta(days=32))
+    monkeypatch.setattr(certificates, "RENEW_BEFORE", dt.timedelta(days=32))
     assert Store(tmp_path).leaf("m1", leaf) != first
 
 
@@ -395,14 +395,14 @@ def test_an_interrupted_write_leaves_the_old_file(
 ) -> None:
     """Whole or not at all, and nothing beside it."""
     target = tmp_path / "a"
-    pki._write_private(target, b"old")
+    store.write_private(target, b"old")
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        pki._write_private(target, b"new")
+        store.write_private(target, b"new")
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a"]  # noqa: PTH208 - names are enough
 
@@ -417,19 +417,28 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("pki"))
 
 
+def _issue(store_: Store, leaf: Leaf) -> bytes:
+    ca = store_._cas[leaf.authority]
+    return certificates.certificate_pem(certificates.issue(leaf, ca, certificates.new_key("ecdsa")))
+
+
+def _fits(store_: Store, pem: bytes, leaf: Leaf) -> bool:
+    return certificates.fits(pem, leaf, store_._cas[leaf.authority])
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.one_of(ADDRESSES, NAMES), unique=True, max_size=6), st.data())
 def test_any_names_fit_their_own_leaf_and_no_other(
     shared: Store, wanted: list[str], data: st.DataObject
 ) -> None:
     """What was issued is kept in any order of names; one name fewer is another leaf."""
-    pair = shared._issue(Leaf("/x", "ca", "x", "", (SERVER,), tuple(wanted)))
+    pem = _issue(shared, Leaf("/x", "ca", "x", "", (SERVER,), tuple(wanted)))
     order = data.draw(st.permutations(wanted))
-    assert shared._fits(pair.certificate, Leaf("/x", "ca", "x", "", (SERVER,), tuple(order)))
+    assert _fits(shared, pem, Leaf("/x", "ca", "x", "", (SERVER,), tuple(order)))
     if wanted:
         fewer = Leaf("/x", "ca", "x", "", (SERVER,), tuple(wanted[1:]))
-        assert not shared._fits(pair.certificate, fewer)
-        kept = names(certificate(pair.certificate))
+        assert not _fits(shared, pem, fewer)
+        kept = names(certificate(pem))
         plain = {
             w if not w[0].isdigit() and ":" not in w else str(ipaddress.ip_address(w))
             for w in wanted
@@ -449,8 +458,8 @@ def test_any_names_fit_their_own_leaf_and_no_other(
 def test_another_subject_issuer_or_usage_does_not_fit(other: Leaf, shared: Store) -> None:
     """Each is a reason to issue anew."""
     leaf = Leaf("/x", "ca", "x")
-    assert shared._fits(shared._issue(leaf).certificate, leaf)
-    assert not shared._fits(shared._issue(leaf).certificate, other)
+    assert _fits(shared, _issue(shared, leaf), leaf)
+    assert not _fits(shared, _issue(shared, leaf), other)
 
 
 def test_the_hosts_kubeconfig_reaches_the_published_port(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""What each leaf certificate must say: kubeadm's names, subjects and usages.
+
+Source: cmd/kubeadm/app/phases/certs/certlist.go and phases/kubeconfig/kubeconfig.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+PKI = "/etc/kubernetes/pki"
+KUBELET_PKI = "/var/lib/kubelet/pki"
+SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+ADMINS = "kubeadm:cluster-admins"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What one leaf certificate must say.
+
+    Attributes:
+        path: where it belongs on the node, without `.crt`.
+        names: DNS names and addresses (subjectAltName).
+    """
+
+    path: str
+    authority: str
+    common_name: str
+    organization: str = ""
+    usages: tuple[x509.ObjectIdentifier, ...] = (CLIENT,)
+    names: tuple[str, ...] = ()
+
+
+def master_leaves(node: str, address: str, api_sans: Iterable[str]) -> tuple[Leaf, ...]:
+    """The leaf certificates of a control-plane node."""
+    etcd_names = (node, "localhost", address, "127.0.0.1", "::1")
+    both = (SERVER, CLIENT)
+    return (
+        Leaf(f"{PKI}/apiserver", "ca", "kube-apiserver", "", (SERVER,), tuple(api_sans)),
+        Leaf(f"{PKI}/apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", ADMINS),
+        Leaf(f"{PKI}/front-proxy-client", "front-proxy-ca", "front-proxy-client"),
+        Leaf(f"{PKI}/apiserver-etcd-client", "etcd-ca", "kube-apiserver-etcd-client"),
+        Leaf(f"{PKI}/etcd/server", "etcd-ca", node, "", both, etcd_names),
+        Leaf(f"{PKI}/etcd/peer", "etcd-ca", node, "", both, etcd_names),
+        Leaf(f"{PKI}/etcd/healthcheck-client", "etcd-ca", "kube-etcd-healthcheck-client"),
+    )
+
+
+def identity_leaves(node: str) -> dict[str, Leaf]:
+    """The client certificates inside a control-plane node's kubeconfigs, by file."""
+    return {
+        "admin.conf": Leaf("admin", "ca", "kubernetes-admin", ADMINS),
+        "super-admin.conf": Leaf("super-admin", "ca", "kubernetes-super-admin", "system:masters"),
+        "controller-manager.conf": Leaf(
+            "controller-manager", "ca", "system:kube-controller-manager"
+        ),
+        "scheduler.conf": Leaf("scheduler", "ca", "system:kube-scheduler"),
+        "kubelet.conf": Leaf("kubelet", "ca", f"system:node:{node}", "system:nodes"),
+    }
+
+
+def kubelet_serving_leaf(node: str, address: str) -> Leaf:
+    """The kubelet's serving certificate, signed by the cluster CA so that clients can verify it."""
+    names = (node, address)
+    return Leaf(
+        f"{KUBELET_PKI}/kubelet", "ca", f"system:node:{node}", "system:nodes", (SERVER,), names
+    )
