@@ -7,6 +7,7 @@ layers are the files of some of those packages, so nothing is downloaded twice.
 
 from __future__ import annotations
 
+import collections
 import platform
 import re
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 from labtool import process
 from labtool.artifacts import store
 from labtool.artifacts.store import Entry
-from labtool.console import Console
+from labtool.console import Console, Step
 from labtool.errors import ArtifactError
 
 FALLBACK_SUITE = "bookworm"
@@ -28,6 +29,8 @@ _SECONDS = 80
 
 # For the cluster, for Ansible's modules and testinfra, and for people on a node.
 PACKAGES = (
+    # Instead of its sibling that would merge /usr afterwards, with all of Perl in tow.
+    "usr-is-merged",
     "systemd",
     "systemd-sysv",
     "dbus",
@@ -60,6 +63,8 @@ PACKAGES = (
     "bash-completion",
     "busybox-static",
 )
+# Merges /usr before the first package is unpacked, where the release asks for that.
+_MERGED_USR = Path("/usr/share/mmdebstrap/hooks/maybe-merged-usr")
 _EXCLUDED = ("doc", "man", "locale", "info", "lintian", "bug")
 # Dependencies that only matter while packages are configured.
 _NOT_IN_LAYERS = {"debconf", "perl-base", "dpkg", "openssl", "libc-bin", "install-info"}
@@ -100,12 +105,11 @@ def build_rootfs(place: Entry, console: Console, title: str) -> None:
             next_step="apt-get install mmdebstrap, then the same command again",
         )
     with console.step(title) as step:
-        step.update(f"{len(PACKAGES)} packages and what they need, about {_SECONDS} s")
-        place.create(_mmdebstrap)
+        place.create(lambda folder: _mmdebstrap(folder, step))
         step.update(f"{place.size() / 1e6:.0f} MB")
 
 
-def _mmdebstrap(folder: Path) -> dict[str, object]:
+def _mmdebstrap(folder: Path, step: Step) -> dict[str, object]:
     excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED]
     argv = [
         "mmdebstrap",
@@ -113,6 +117,7 @@ def _mmdebstrap(folder: Path) -> dict[str, object]:
         '--aptopt=APT::Install-Recommends "false"',
         '--aptopt=Acquire::Languages "none"',
         *excluded,
+        *([f"--hook-dir={_MERGED_USR}"] if _MERGED_USR.is_dir() else []),
         f"--include={','.join(PACKAGES)}",
         suite(),
         str(folder / ROOTFS),
@@ -127,11 +132,15 @@ def _mmdebstrap(folder: Path) -> dict[str, object]:
         text=True,
         errors="replace",
     ) as child:
-        output = child.communicate()[0]
+        lines: collections.deque[str] = collections.deque(maxlen=15)
+        for line in child.stdout or ():
+            lines.append(line.rstrip())
+            if line.startswith("I: "):
+                step.update(f"{line[3:].strip()} (about {_SECONDS} s in all)")
     if child.returncode != 0:
         raise ArtifactError(
             "making the nodes' root file system from Debian packages failed",
-            cause="\n".join(output.strip().splitlines()[-15:]),
+            cause="\n".join(lines),
             next_step="check that `apt-get update` works, then the same command again",
         )
     return {"built": store.now(), "suite": suite()}
