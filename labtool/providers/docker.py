@@ -143,10 +143,8 @@ class DockerProvider:
         label = {"label": f"{LABEL_LAB}={lab}"}
         volumes = self._client.api.volumes(filters=label)["Volumes"] or []
         removed += self._each(self._remove_volume, [v["Name"] for v in volumes])
-        for network in self._client.api.networks(filters=label):
-            self._client.api.remove_network(network["Id"])
-            removed.append(network["Name"])
-        return removed
+        networks = self._client.api.networks(filters=label)
+        return removed + self._each(self._remove_network, networks)
 
     def execute(self, machine: str, argv: Sequence[str]) -> Executed:
         """Run a command on a machine, without a shell.
@@ -282,6 +280,11 @@ class DockerProvider:
         with suppress(NotFound):
             self._client.api.remove_volume(volume, force=True)
         return volume
+
+    def _remove_network(self, network: dict[str, Any]) -> str:
+        with suppress(NotFound):
+            self._client.api.remove_network(network["Id"])
+        return str(network["Name"])
 
     def _each(self, action: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         """Do one thing for each item, all at once; the first error wins when all are done."""
