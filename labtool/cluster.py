@@ -30,6 +30,7 @@ _POLL_SECONDS = 0.2
 
 def client(topology: Topology) -> Client:
     """A client of the lab's API through its published port; proxies don't apply to loopback."""
+    lab.require_keys(topology)
     config = KubeConfig.from_file(str(lab.kubeconfig(topology)))
     return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10))
 
@@ -62,6 +63,7 @@ def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
 
 
 def _trust(topology: Topology) -> ssl.SSLContext:
+    lab.require_keys(topology)
     return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from labtool import names, paths
-from labtool.errors import LabBusyError, SpecError, UsageError
+from labtool.errors import LabBusyError, LabtoolError, SpecError, UsageError
 from labtool.topology import Topology
 
 if TYPE_CHECKING:
@@ -30,6 +30,21 @@ def state(topology: Topology) -> Path:
 def kubeconfig(topology: Topology) -> Path:
     """The kubeconfig that reaches the lab from this host."""
     return state(topology) / "pki" / "admin.conf"
+
+
+def require_keys(topology: Topology) -> None:
+    """Stop where a lab runs whose keys this user doesn't have: no new ones would fit it.
+
+    Raises:
+        LabtoolError: the state folder is lost, or the lab is another user's.
+    """
+    folder = state(topology) / "pki"
+    if not (folder / "ca.key").exists():
+        raise LabtoolError(
+            f"lab {topology.name} runs, and its state folder is lost or another user's",
+            cause=f"its keys are not in {folder}",
+            next_step=f"labtool delete {topology.name}, then create it again",
+        )
 
 
 def known() -> list[Topology]:

@@ -84,6 +84,7 @@ def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
             ),
             next_step=f"choose another --name, or labtool delete {there.name}",
         )
+    lab.require_keys(there)
     return there, False
 
 
