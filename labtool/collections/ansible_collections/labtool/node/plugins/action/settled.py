@@ -14,19 +14,6 @@ from ansible.plugins.action import ActionBase
 from labtool import __version__
 from labtool.assets import asset, collections_path
 
-# What Ansible itself puts among the variables; none of it reaches a template.
-_OWN = (
-    "ansible_",
-    "hostvars",
-    "groups",
-    "play_hosts",
-    "vars",
-    "omit",
-    "playbook_dir",
-    "inventory_",
-)
-_OWN_NAMES = {"group_names", "environment", "role_names", "role_path", "role_name"}
-
 
 class ActionModule(ActionBase):
     """The controller's half of labtool.node.settled."""
@@ -48,14 +35,13 @@ class ActionModule(ActionBase):
         return result
 
     def _digest(self, task_vars: dict[str, Any]) -> str:
-        given = {
-            name: value
-            for name, value in task_vars.items()
-            if not name.startswith(_OWN) and name not in _OWN_NAMES
-        }
+        roles = sorted(asset("roles").iterdir())
+        # What reaches a template: the inventory's two variables, and those of the roles
+        # where the user set one.
+        prefixes = ("lab", "node", *(f"{role.name}_" for role in roles))
+        given = {k: v for k, v in task_vars.items() if k in prefixes or k.startswith(prefixes[2:])}
         digest = hashlib.sha256(__version__.encode())
         digest.update(json.dumps(given, sort_keys=True, default=str).encode())
-        roles = sorted(asset("roles").iterdir())
         templates = [asset("templates") / role.name for role in roles]
         for folder in (*roles, *templates, collections_path()):
             for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"):
