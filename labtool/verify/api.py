@@ -13,6 +13,7 @@ import json
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,7 @@ from labtool.verify.model import CheckFailed
 
 Json = dict[str, Any]
 _TIMEOUT = httpx2.Timeout(8.0, connect=3.0)
+PATIENCE = 5.0
 _EXEC_STDOUT, _EXEC_ERROR = 1, 3
 
 
@@ -79,22 +81,25 @@ class Api:
                     tried=f"{method} {self.server}{path}",
                     got=error,
                 ) from error
-            return self._again(method, path, error, more)
-        except httpx2.HTTPError as error:
-            return self._again(method, path, error, more)
+        except httpx2.HTTPError:
+            pass
+        return self._again(method, path, more)
 
-    def _again(
-        self, method: str, path: str, first: Exception, more: dict[str, Any]
-    ) -> httpx2.Response:
-        """A balancer may just have dropped a master: try once more, then call it dead."""
+    def _again(self, method: str, path: str, more: dict[str, Any]) -> httpx2.Response:
+        """A balancer may be dropping a master just now: try a few times, then call it dead.
+
+        One thread tries at a time; what it finds holds for those that wait for it.
+        """
         with self._lock:
-            if self._dead:
-                raise self._no_answer()
-            try:
-                return self._http.request(method, path, **more)
-            except httpx2.HTTPError:
-                self._dead = f"{type(first).__name__}: {first}"
-                raise self._no_answer() from first
+            end = time.monotonic() + PATIENCE
+            while not self._dead:
+                try:
+                    return self._http.request(method, path, **more)
+                except httpx2.HTTPError as error:
+                    if time.monotonic() > end:
+                        self._dead = f"{type(error).__name__}: {error}"
+                    time.sleep(0.3)
+            raise self._no_answer()
 
     def _no_answer(self) -> CheckFailed:
         return CheckFailed(
@@ -164,19 +169,23 @@ class Api:
             raise self._no_answer()
         wanted = {"command": argv, "stdout": "true"}
         path = f"{pod_path}/exec"
-        try:
-            with self._http.websocket(
-                path, params=wanted, subprotocols=["v5.channel.k8s.io"]
-            ) as stream:
-                return _read_exec(stream, seconds)
-        except CheckFailed:
-            raise
-        except Exception as error:
-            raise CheckFailed(
-                "a command could not be run in a pod",
-                tried=f"exec {argv} at {path}",
-                got=repr(error),
-            ) from error
+        for tries_left in (1, 0):
+            try:
+                with self._http.websocket(
+                    path, params=wanted, subprotocols=["v5.channel.k8s.io"]
+                ) as stream:
+                    return _read_exec(stream, seconds)
+            except CheckFailed:
+                raise
+            except Exception as error:
+                # A stream that broke on the way says nothing of the kubelet: once more.
+                if not tries_left:
+                    raise CheckFailed(
+                        "a command could not be run in a pod",
+                        tried=f"exec {argv} at {path}",
+                        got=repr(error),
+                    ) from error
+        raise AssertionError  # the loop returns or raises
 
     def close(self) -> None:
         """Close all connections."""

@@ -186,7 +186,7 @@ def _etcd_jobs(node: Node) -> Jobs:
     kubernetes = ADMIN
 
     def etcdctl(*argv: str) -> dict[str, Any]:
-        return command("etcdctl", *argv, "-w", "json", env=ETCD_ENV)
+        return command("etcdctl", *argv, "-w", "json", env=ETCD_ENV, until_ok=3)
 
     return {
         "etcd_members": etcdctl("member", "list"),

@@ -17,6 +17,7 @@ from labtool.verify.objects import (
     APPS,
     BATCH,
     CORE,
+    HTTP,
     LIMITS,
     NAMESPACE,
     NETEXEC,
@@ -80,10 +81,13 @@ def probes(topology: Topology) -> Made:
 
 
 def gate(topology: Topology) -> Made:
-    """Pods that are ready when a file says so; one is behind a Service."""
-    ready = {"exec": {"command": ["test", "-e", READY_FILE]}, "periodSeconds": 1}
-    ready["failureThreshold"] = 1
-    spec = pod_spec(agnhost(topology), *NETEXEC, container_readinessProbe=ready)
+    """Pods that are ready when a file is there; one is behind a Service."""
+    # Each serves its own files, so that the probe is a request: a command in a
+    # container every second would cost the node more than all the rest.
+    look = {"path": READY_FILE, "port": HTTP}
+    ready = {"httpGet": look, "periodSeconds": 1, "failureThreshold": 1}
+    server = ("test-webserver", f"--port={HTTP}")
+    spec = pod_spec(agnhost(topology), *server, container_readinessProbe=ready)
     return [
         pod("gate", spec, app="gate"),
         pod("gated", spec, app="gated"),

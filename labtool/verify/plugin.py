@@ -31,7 +31,7 @@ from labtool.verify.world import Cluster
 
 ORDER = "LABTOOL_VERIFY_ORDER"
 AHEAD = 8
-ROW_SECONDS = 45.0
+ROW_SECONDS = 60.0
 CLEAN_SECONDS = 10.0
 
 

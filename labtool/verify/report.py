@@ -19,6 +19,7 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 # XML 1.0, section 2.2: other control characters may not occur, escaped or not.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INDENT = "     "
+_NAMED = 4
 
 
 def write(report: Report, folder: Path) -> tuple[Path, ...]:
@@ -118,17 +119,31 @@ def _block(title: str, text: str) -> list[str]:
 
 
 def summarise(report: Report, console: Console) -> None:
-    """Failures in full, then one line with the figures."""
-    for result in report.failed:
+    """Failures in full, those with one cause together, then one line with the figures."""
+    for result, others in by_cause(report.failed):
         if result.failure is None:
             continue
-        console.progress_line(Text(f"\n ✗ {result.id}", style="bold red"))
+        console.progress_line(Text(f"\n ✗ {_listed(result, others)}", style="bold red"))
         console.progress_line(Text(f"{_INDENT}{result.failure.what}", style="bold"))
         for line in details(result.failure, result.claim):
             console.progress_line(Text(f"{_INDENT}{line}"))
     for path in report.files:
         console.say(f"   report: {path}")
     console.progress_line(figures(report))
+
+
+def by_cause(failed: Iterable[Result]) -> list[tuple[Result, list[Result]]]:
+    """Failures that say the same, each with the others that do; a dead API fails many rows."""
+    groups: dict[str, list[Result]] = {}
+    for result in failed:
+        groups.setdefault(result.failure.what if result.failure else "", []).append(result)
+    return [(group[0], group[1:]) for group in groups.values()]
+
+
+def _listed(first: Result, others: list[Result]) -> str:
+    named = ", ".join(r.id for r in [first, *others[:_NAMED]])
+    left = len(others) - _NAMED
+    return f"{named} and {left} more" if left > 0 else named
 
 
 def figures(report: Report) -> Text:

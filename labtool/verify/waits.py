@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from labtool.verify.model import CheckFailed
 
-# One verify may wait so long in all: then waits look once more and give up, so that a
-# lab in ruins is judged in bounded time too.
-BUDGET = 60.0
 STEP = 0.2
-_BEGAN = time.monotonic()
+SHORT = 1.0
 
 Value = TypeVar("Value")
 
 
+class Budget:
+    """How long all waits of a run may fail in all.
+
+    A slow lab in order spends nothing of it. A lab in ruins spends it with its first
+    failures; then waits look for a second and give up, so that it too is judged soon.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._lock = threading.Lock()
+
+    def allows(self, seconds: float) -> float:
+        """How long one more wait may take."""
+        return seconds if self._left > 0 else min(seconds, SHORT)
+
+    def spend(self, seconds: float) -> None:
+        """A wait was in vain."""
+        with self._lock:
+            self._left -= seconds
+
+
+BUDGET = Budget(90.0)
+
+
 def wait(
-    what: str, look: Callable[[], Value | None], *, seconds: float, last: Callable[[], object] = str
+    what: str,
+    look: Callable[[], Value | None],
+    *,
+    seconds: float,
+    last: Callable[[], object] = str,
+    budget: Budget = BUDGET,
 ) -> Value:
     """Look until something comes.
 
     Args:
-        what: what is waited for, as the end of "... did not come true".
+        what: what is waited for, as the end of "waited in vain: ...".
         look: returns it, or None or an empty value so far.
         seconds: the deadline, counted from now.
         last: says what there was instead.
+        budget: shared by all waits of a run.
 
     Raises:
         CheckFailed: the deadline passed.
     """
     began = time.monotonic()
-    end = min(began + seconds, max(began + 1, _BEGAN + BUDGET))
+    end = began + budget.allows(seconds)
     while True:
         found = look()
         if found:
             return found
-        if time.monotonic() > end:
-            raise CheckFailed(
-                f"waited {time.monotonic() - began:.0f} s in vain: {what}", tried=what, got=last()
-            )
+        now = time.monotonic()
+        if now > end:
+            budget.spend(now - began)
+            raise CheckFailed(f"waited {now - began:.0f} s in vain: {what}", tried=what, got=last())
         time.sleep(STEP)

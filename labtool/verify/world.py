@@ -22,7 +22,7 @@ from labtool.verify.snapshot import look
 from labtool.verify.waits import wait
 
 CONFLICT, NOT_FOUND, FORBIDDEN = 409, 404, 403
-READY_SECONDS = 25.0
+READY_SECONDS = 40.0
 _CACHE_SECONDS = 0.2
 
 
@@ -274,8 +274,8 @@ def _master_jobs(node: Node) -> Jobs:
     revision = "etcdctl endpoint status -w fields | sed -n 's/^\"Revision\" : //p'"
     hashes = f'etcdctl endpoint hashkv --cluster --rev "$({revision})" -w json'
     return {
-        "secret": command("etcdctl", "get", key, "-w", "json", env=ETCD_ENV),
-        "hash": command("sh", "-c", hashes, env=ETCD_ENV, until_ok=3),
+        "secret": command("etcdctl", "get", key, "-w", "json", env=ETCD_ENV, until_ok=4),
+        "hash": command("sh", "-c", hashes, env=ETCD_ENV, until_ok=4),
     }
 
 

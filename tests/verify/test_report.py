@@ -107,3 +107,13 @@ def test_the_last_line_says_all_is_well(capsys: pytest.CaptureFixture[str]) -> N
     """Figures at the end."""
     report.summarise(GOOD, Console())
     assert "lab: all 1 checks hold" in capsys.readouterr().err
+
+
+def test_failures_of_one_cause_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dead API fails a hundred rows; one paragraph is enough."""
+    many = tuple(result("ETCD-HEALTH", f"m{n}", FAILURE) for n in range(9))
+    report.summarise(Report("lab", "v1", "", 1, (*many, result("DNS-API", "m1"))), Console())
+    said = capsys.readouterr().err
+    assert said.count("tried: etcdctl endpoint health") == 1
+    assert "V-ETCD-HEALTH[m4] and 4 more" in said
+    assert "9 of 10 checks failed" in said
