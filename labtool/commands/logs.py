@@ -46,12 +46,13 @@ def reader(topology: Topology, node: Node, name: str, lines: int, *, follow: boo
         UsageError: no such component runs there.
     """
     more = ["-f"] if follow else []
-    if name == _AUDIT:
-        return ["tail", "-n", str(lines), *more, "/var/log/kubernetes/audit/audit.log"]
     here = [c for c in topology.components(node) if c.runs_as is not RunsAs.ENGINE]
+    audits = any(c.name == "kube-apiserver" for c in here)
+    if name == _AUDIT and audits:
+        return ["tail", "-n", str(lines), *more, "/var/log/kubernetes/audit/audit.log"]
     component = next((c for c in here if c.name == name), None)
     if component is None:
-        there = ", ".join([*(c.name for c in here), _AUDIT])
+        there = ", ".join([*(c.name for c in here), *([_AUDIT] if audits else [])])
         raise UsageError(f"{name!r} doesn't run on {node.name}; there are: {there}")
     if component.runs_as is RunsAs.SYSTEMD_UNIT:
         return ["journalctl", "--no-pager", "-u", component.name, "-n", str(lines), *more]
