@@ -1,0 +1,310 @@
+"""Create, stop, start, delete: the order of the stages, from any half state."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from labtool import host, kubeconfig, lab, lifecycle, paths, spec
+from labtool.ansible import Outcome
+from labtool.console import Console
+from labtool.errors import AnsibleError, LabBusyError, PreflightError, UsageError
+from labtool.host import HostFacts
+from labtool.providers.docker import DockerProvider
+from labtool.topology import Node, Topology
+
+HOST = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
+
+
+@dataclass
+class World:
+    """All that lies outside of lifecycle; `did` keeps the order of what was asked of it."""
+
+    labs: dict[str, Topology] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    did: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=lambda: ["m1: a task"])
+    breaks: dict[str, BaseException] = field(default_factory=dict)
+
+    def do(self, what: str) -> None:
+        """Note it, or fail as the test wants."""
+        self.did.append(what)
+        if what in self.breaks:
+            raise self.breaks.pop(what)
+
+
+class FakeProvider:
+    """DockerProvider, without an engine."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def labs(self) -> list[Topology]:
+        """Those that were made."""
+        return list(self.world.labs.values())
+
+    def used_subnets(self) -> tuple[str, ...]:
+        """Theirs."""
+        return tuple(t.subnet for t in self.labs())
+
+    def states(self, topology: Topology) -> dict[str, str]:
+        """Each machine runs or is missing."""
+        there = self.world.running
+        return {n.name: "running" if n.machine in there else "missing" for n in topology.nodes}
+
+    def ensure(self, topology: Topology, image: str) -> list[str]:
+        """Make what is missing, the network first."""
+        self.world.labs[topology.name] = topology
+        missing = [n.machine for n in topology.nodes if n.machine not in self.world.running]
+        assert image or not missing
+        self.world.do("machines")
+        self.world.running |= set(missing)
+        return missing
+
+    def start(self, machines: Sequence[Node]) -> None:
+        """Note it."""
+        self.world.do(f"start {len(machines)}")
+
+    def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
+        """Note it."""
+        self.world.do(f"stop {topology.name} {machines[0].role.value}")
+
+    def delete(self, name: str) -> list[str]:
+        """Forget it."""
+        self.world.do(f"delete {name}")
+        self.world.labs.pop(name, None)
+        return []
+
+
+class FakePlaybook:
+    """labtool.ansible.Playbook, without a child."""
+
+    world: World
+
+    def __init__(self, name: str, state: Path) -> None:
+        assert (state / "ansible.cfg").exists()
+        (state / "logs").mkdir(exist_ok=True)
+        self.name = name
+
+    def start(self) -> FakePlaybook:
+        """It runs."""
+        self.world.do("playbook")
+        return self
+
+    def stop(self) -> None:
+        """It is ended."""
+        self.world.do("playbook ended")
+
+    def follow(self, on_task: Callable[[str], None]) -> Outcome:
+        """To its end."""
+        on_task("a task")
+        self.world.do("roles")
+        return Outcome(changed=self.world.changes, seconds={"a task": 1.0})
+
+
+REAL = rsa.generate_private_key
+
+
+@functools.cache
+def one_key() -> rsa.RSAPrivateKey:
+    """The same for all labs of this file: a tenth of a second each is much here."""
+    return REAL(public_exponent=65537, key_size=2048)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world in which everything goes well, until told otherwise."""
+    made = World()
+    FakePlaybook.world = made
+
+    def ready(*_: object) -> None:
+        made.do("ready")
+
+    def build(*_: object) -> str:
+        made.do("image")
+        return "image"
+
+    monkeypatch.setattr(lifecycle, "DockerProvider", lambda: FakeProvider(made))
+    monkeypatch.setattr(lifecycle, "Playbook", FakePlaybook)
+    monkeypatch.setattr(lifecycle, "ensure_node_image", build)
+    monkeypatch.setattr(lifecycle, "_check_host", lambda *_: made.do("host"))
+    monkeypatch.setattr(lifecycle, "wait_ready", ready)
+    monkeypatch.setattr(host, "gather", lambda: HOST)
+    monkeypatch.setattr(rsa, "generate_private_key", lambda **_: one_key())
+    monkeypatch.setattr(kubeconfig, "remove", lambda context: made.do(f"forget {context}"))
+    return made
+
+
+CONSOLE = Console(quiet=True)
+STAGES = ["host", "image", "playbook", "machines", "roles", "ready"]
+
+
+def create(word: str = "3-master", *, machines_only: bool = False, **more: Any) -> Any:
+    """What `labtool create` does."""
+    asked = spec.build({"topology": word, **more})
+    return lifecycle.create(asked, CONSOLE, machines_only=machines_only)
+
+
+def provider(world: World) -> DockerProvider:
+    """As a provider."""
+    return cast("DockerProvider", FakeProvider(world))
+
+
+def test_create_goes_through_its_stages(world: World) -> None:
+    """Ansible starts while the machines are still being made."""
+    made = create()
+    assert world.did == STAGES
+    assert made.new
+    assert made.changed == 4 + 1
+    assert lab.is_ready(made.topology)
+    assert lab.kubeconfig(made.topology).exists()
+
+
+def test_t28_create_twice_changes_nothing(world: World) -> None:
+    """T28: neither the host nor the image is looked at again."""
+    create()
+    world.did.clear()
+    world.changes = []
+    again = create()
+    assert again.changed == 0
+    assert not again.new
+    assert world.did == ["playbook", "machines", "roles", "ready"]
+
+
+def test_t28_another_spec_is_refused_with_each_difference(world: World) -> None:
+    """T28: nothing is touched."""
+    create()
+    world.did.clear()
+    with pytest.raises(UsageError, match="differs in proxy_mode, network") as caught:
+        create(proxy_mode="iptables", network={"pods": "10.50.0.0/16"})
+    assert "proxy_mode: has 'nftables', asked 'iptables'" in caught.value.cause
+    assert "labtool delete 3-master" in caught.value.next_step
+    assert world.did == []
+
+
+def test_machines_only_runs_no_role(world: World) -> None:
+    """Machines, keys and inventory, for those who run the roles themselves."""
+    made = create(machines_only=True)
+    assert world.did == ["host", "image", "machines"]
+    assert made.changed == 4
+    state = lab.state(made.topology)
+    assert (state / "inventory" / "hosts.yml").exists()
+    assert (state / "pki" / "ca.crt").exists()
+    assert not lab.is_ready(made.topology)
+    world.did.clear()
+    create()
+    assert world.did == ["playbook", "machines", "roles", "ready"]
+    assert lab.is_ready(made.topology)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_t27_an_interruption_at_any_stage_is_made_good(stage: str, world: World) -> None:
+    """T27: Ctrl-C, then create; the lab is partial in between."""
+    world.breaks[stage] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        create()
+    assert ("playbook ended" in world.did) is (stage == "machines")
+    assert not any(lab.is_ready(t) for t in lab.known())
+    world.did.clear()
+    made = create()
+    assert lab.is_ready(made.topology)
+    assert world.did[-1] == "ready"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_t27_an_interruption_at_any_stage_can_be_deleted(stage: str, world: World) -> None:
+    """T27: Ctrl-C, then delete; nothing is left."""
+    world.breaks[stage] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        create()
+    lifecycle.delete("3-master", provider(world), CONSOLE)
+    assert world.labs == {}
+    assert list(paths.labs_dir().iterdir()) == []
+
+
+def test_nothing_is_made_on_a_machine_that_lacks_something(world: World) -> None:
+    """Neither an image nor a state folder."""
+    world.breaks["host"] = PreflightError("too little memory")
+    with pytest.raises(PreflightError):
+        create()
+    assert world.did == ["host"]
+    assert lab.known() == []
+
+
+def test_a_failed_role_leaves_the_lab_for_the_next_try(world: World) -> None:
+    """With its keys and addresses."""
+    world.breaks["roles"] = AnsibleError("task failed")
+    with pytest.raises(AnsibleError):
+        create()
+    (kept,) = lab.known()
+    made = create()
+    assert made.topology == kept
+
+
+def test_t10_two_labs_side_by_side(world: World) -> None:
+    """T10: the second one gets other addresses, and neither waits for the other."""
+    one = create().topology
+    with lab.only_one("3-master"):
+        other = create("1-node").topology
+    assert one.subnet != other.subnet
+    assert len(lab.known()) == 2
+
+
+def test_two_at_once_on_one_lab_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is touched."""
+
+    def busy(_: str) -> Any:
+        raise LabBusyError("another labtool is at work")
+
+    monkeypatch.setattr(lab, "only_one", busy)
+    with pytest.raises(LabBusyError):
+        create()
+    assert world.did == []
+
+
+def test_stop_and_start(world: World) -> None:
+    """The load balancer goes first, so that no client sees half of the lab."""
+    made = create().topology
+    world.did.clear()
+    lifecycle.stop(made, provider(world), CONSOLE)
+    lifecycle.start(made, provider(world), CONSOLE)
+    assert world.did == ["stop 3-master load_balancer", "start 4", "ready"]
+
+
+def test_delete_leaves_nothing(world: World) -> None:
+    """No container, kubeconfig entry, state or lock; the same again is fine."""
+    create()
+    world.did.clear()
+    for _ in range(2):
+        lifecycle.delete("3-master", provider(world), CONSOLE)
+        assert list(paths.labs_dir().iterdir()) == []
+    assert world.did == ["delete 3-master", "forget labtool-3-master"] * 2
+
+
+def test_a_lab_that_the_engine_does_not_let_go_keeps_its_state(world: World) -> None:
+    """So that delete can be repeated."""
+    create()
+    world.breaks["delete 3-master"] = OSError("engine gone")
+    with pytest.raises(OSError, match="engine gone"):
+        lifecycle.delete("3-master", provider(world), CONSOLE)
+    assert [t.name for t in lab.known()] == ["3-master"]
+
+
+@pytest.mark.parametrize(
+    ("word", "title"),
+    [
+        ("1-node", "Machines (1 master)"),
+        ("3-master", "Machines (3 masters, load balancer)"),
+        ("1-master-1-worker", "Machines (1 master, 1 worker)"),
+        ("3-master-2-worker", "Machines (3 masters, 2 workers, load balancer)"),
+    ],
+)
+def test_what_is_being_made_is_told(word: str, title: str, world: World) -> None:
+    """In words."""
+    assert lifecycle._machines_title(create(word).topology) == title
