@@ -387,7 +387,7 @@ def test_logs_know_where_each_component_writes() -> None:
 
 def test_logs_list_what_runs_on_the_node() -> None:
     """Where another component was asked for."""
-    with pytest.raises(UsageError, match="'etcd' doesn't run on lb1; there are: haproxy$"):
+    with pytest.raises(UsageError, match=r"'etcd' doesn't run on lb1; there are: haproxy$"):
         reads("lb1", "etcd")
     with pytest.raises(UsageError, match="'audit' doesn't run on lb1"):
         reads("lb1", "audit")
