@@ -15,6 +15,10 @@ SHORT = 1.0
 Value = TypeVar("Value")
 
 
+class WaitedInVain(CheckFailed):
+    """The deadline passed."""
+
+
 class Budget:
     """How long all waits of a run may fail in all.
 
@@ -57,7 +61,7 @@ def wait(
         budget: shared by all waits of a run.
 
     Raises:
-        CheckFailed: the deadline passed.
+        WaitedInVain: the deadline passed.
     """
     began = time.monotonic()
     end = began + budget.allows(seconds)

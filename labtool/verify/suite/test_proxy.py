@@ -10,7 +10,7 @@ from labtool.verify.model import CheckFailed, cluster, expect, once, with_pods
 from labtool.verify.objects import CORE, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
-from labtool.verify.waits import wait
+from labtool.verify.waits import WaitedInVain, wait
 
 if TYPE_CHECKING:
     from labtool.verify.world import Cluster
@@ -220,7 +220,7 @@ def _soon(dial: Callable[[], list[str]]) -> list[str]:
 
     try:
         return wait("the Service answers", attempt, seconds=8)
-    except CheckFailed:
+    except WaitedInVain:
         if last:
             raise last[0] from None
         raise

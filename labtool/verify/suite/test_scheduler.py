@@ -10,7 +10,7 @@ from labtool.verify.model import CheckFailed, expect, masters, once
 from labtool.verify.objects import CORE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
-from labtool.verify.waits import wait
+from labtool.verify.waits import WaitedInVain, wait
 
 if TYPE_CHECKING:
     from labtool.verify.api import Api
@@ -37,7 +37,7 @@ def expect_leader(lab: Lab, api: Api, name: str) -> None:
 
     try:
         wait(f"a master leads as {name}", holder, seconds=TAKEOVER_SECONDS)
-    except CheckFailed as error:
+    except WaitedInVain as error:
         who = str(last.get("holderIdentity") or "nobody").partition("_")[0]
         raise CheckFailed(
             f"no {name} leads: the lease is {who}'s, renewed at {last.get('renewTime', 'no time')}",
