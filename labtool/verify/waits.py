@@ -72,5 +72,7 @@ def wait(
         now = time.monotonic()
         if now > end:
             budget.spend(now - began)
-            raise CheckFailed(f"waited {now - began:.0f} s in vain: {what}", tried=what, got=last())
+            raise WaitedInVain(
+                f"waited {now - began:.0f} s in vain: {what}", tried=what, got=last()
+            )
         time.sleep(STEP)
