@@ -8,6 +8,7 @@ is a line when it starts (if it takes long) and one when it ends.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from rich.console import Console as RichConsole
 from rich.console import RenderableType
 from rich.status import Status
 from rich.text import Text
+
+_PIPE_WIDTH = 250
 
 
 class Step:
@@ -58,7 +61,9 @@ class Console:
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self._err = RichConsole(stderr=True, highlight=False, soft_wrap=True)
-        self._out = RichConsole(highlight=False, soft_wrap=not sys.stdout.isatty())
+        # A pipe has no width: a table must not be folded to that of a terminal.
+        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+        self._out = RichConsole(highlight=False, soft_wrap=not sys.stdout.isatty(), width=width)
 
     @property
     def interactive(self) -> bool:

@@ -38,7 +38,7 @@ def command(console: Console, name: str | None, as_json: bool) -> None:  # noqa:
         return
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:
-        table.add_column(column)
+        table.add_column(column, no_wrap=column in {"node", "component", "port"})
     for row in rows:
         table.add_row(*row.values())
     console.show(table)
