@@ -23,7 +23,7 @@ clusters:
     server: https://10.9.9.9:6443
   name: home
 users:
-- {name: me, user: {token: 0123456789}}
+- {name: me, user: {token: '0123456789'}}
 contexts:
 - {name: work, context: {cluster: work, user: me, namespace: prod}}
 - {name: home, context: {cluster: home, user: me}}
@@ -71,7 +71,9 @@ def test_ports_are_those_that_listen(ha_lab: Lab) -> None:
         told = {r["port"].split("/")[0] for r in rows if r["node"] == node and "/tcp" in r["port"]}
         listening = ha_lab.script(node, "ss -Hltn | awk '{print $4}'").split()
         assert told - {"any"} <= {address.rpartition(":")[2] for address in listening}
-    assert "kube-apiserver" in ha_lab.run("ports").out
+    table = ha_lab.run("ports").out.splitlines()
+    assert len(table) == len(rows) + 1
+    assert any(line.split()[:3] == ["m1", "kube-apiserver", "6443/tcp"] for line in table)
 
 
 # -- kubectl, kubeconfig --------------------------------------------------------------
@@ -100,7 +102,7 @@ def test_kubeconfig_leaves_the_users_own_entries_alone(ha_lab: Lab, tmp_path: Pa
         assert merged[section][:-1] == own[section]
         assert merged[section][-1]["name"] == f"labtool-{ha_lab.name}"
     assert merged["current-context"] == f"labtool-{ha_lab.name}"
-    assert "token: 0123456789" in config.read_text(encoding="utf-8")
+    assert "token: '0123456789'" in config.read_text(encoding="utf-8")
     assert config.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in tmp_path.iterdir()] == ["config"]
     seen = execute("kubectl", "--kubeconfig", str(config), "get", "nodes", "-o", "name")
@@ -136,7 +138,7 @@ def test_shell(ha_lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("component", "says"),
     [
-        ("etcd", "etcd"),
+        ("etcd", '"level"'),
         ("kube-apiserver", "."),
         ("kube-controller-manager", "."),
         ("kube-scheduler", "."),
