@@ -37,7 +37,7 @@ def command(component: str, node: Node) -> str:
         return ""
     # The newest file is the running container's, or the last one that ran.
     newest = f"ls -t {_POD_LOGS}/{pattern}/*/*.log 2>/dev/null | head -1"
-    return f'f=$({newest}); if [ -n "$f" ]; then tail -n {LINES} "$f" | cut -d -f4- | {{_CUT}}; fi'
+    return f'f=$({newest}); if [ -n "$f" ]; then tail -n {LINES} "$f" | cut -d" " -f4- | {_CUT}; fi'
 
 
 def next_step(topology: Topology, component: str, node: Node | None, row_id: str) -> str:

@@ -20,10 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from rich.text import Text
 
-from labtool import process
+from labtool import paths, process
 from labtool.console import Console
+from labtool.errors import LabBusyError
 from labtool.topology import Topology
 from labtool.verify import registry, report
 from labtool.verify.model import Failure, Report, Result, Row, VerifyError
@@ -52,13 +54,15 @@ def run(
     Raises:
         UsageError: the selection matches nothing.
         VerifyError: the suite could not be run.
+        LabBusyError: another verify is at work on this lab.
     """
     every = registry.rows(topology)
     rows = registry.select(every, selection)
     began, started = time.monotonic(), datetime.now(UTC)
     results: list[Result] = []
-    for event in _events(topology, rows, console):
-        _show(event, rows, results, console)
+    with _alone(topology.name):
+        for event in _events(topology, rows, console):
+            _show(event, rows, results, console)
     done = Report(
         lab=topology.name,
         kubernetes=topology.versions.kubernetes,
@@ -70,6 +74,23 @@ def run(
         done = replace(done, files=tuple(str(p) for p in report.write(done, report_dir)))
     report.summarise(done, console)
     return done
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Two at a time would remove each other's objects."""
+    lock = FileLock(paths.private_dir(paths.labs_dir()) / f".{name}.verify.lock", timeout=1)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise LabBusyError(
+            f"another `labtool verify` is at work on lab {name}",
+            next_step="wait for it, or end it",
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _in_order(results: Sequence[Result], rows: Sequence[Row]) -> tuple[Result, ...]:

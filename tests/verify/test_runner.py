@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from labtool import paths, verify
 from labtool.console import Console
-from labtool.errors import UsageError
+from labtool.errors import LabBusyError, UsageError
 from labtool.topology import Topology
 from labtool.verify.webhook import self_signed
 
@@ -84,3 +85,13 @@ def test_a_wrong_word_starts_nothing(nowhere: Topology) -> None:
     """Before any node is asked."""
     with pytest.raises(UsageError, match="no check is called 'ETDC'; near it: ETCD"):
         verify.run(nowhere, ["ETDC"], Console(quiet=True))
+
+
+def test_one_at_a_time(nowhere: Topology) -> None:
+    """Two would remove each other's objects."""
+    folder = paths.private_dir(paths.labs_dir())
+    with (
+        FileLock(folder / ".no-such-lab.verify.lock"),
+        pytest.raises(LabBusyError, match="another `labtool verify` is at work"),
+    ):
+        verify.run(nowhere, ["HOST-SWAP[m1]"], Console(quiet=True))
