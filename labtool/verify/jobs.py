@@ -255,7 +255,7 @@ def _control_jobs() -> Jobs:
         "scheduler_metrics": web("https://127.0.0.1:10259/metrics"),
         "kcm_healthz": web("https://127.0.0.1:10257/healthz", **PATIENT),
         "kcm_metrics": web("https://127.0.0.1:10257/metrics"),
-        "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=10),
+        "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=20),
     }
 
 

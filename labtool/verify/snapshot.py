@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from labtool.verify.connect import background, host_of
 from labtool.verify.jobs import Jobs, jobs
 from labtool.verify.model import CheckFailed
 
-ANSWER_SECONDS = 25.0
+ANSWER_SECONDS = 40.0
 _PROGRAM = Path(probe.__file__).read_text(encoding="utf-8")
 
 
@@ -44,37 +43,53 @@ def look(topology: Topology, node: Node, wanted: Jobs) -> dict[str, Any]:
     return {**answers, "sent": sent, "received": time.time()}
 
 
+class Look:
+    """A look under way; its deadline counts from its beginning, however many wait for it."""
+
+    def __init__(self, topology: Topology, node: Node, wanted: Jobs) -> None:
+        self._node = node
+        self._end = time.monotonic() + ANSWER_SECONDS
+        self._future = background(look, topology, node, wanted)
+
+    def answers(self) -> dict[str, Any]:
+        """What the probe answered to each job.
+
+        Raises:
+            CheckFailed: the node did not answer, or not in time.
+        """
+        try:
+            return self._future.result(timeout=max(self._end - time.monotonic(), 0))
+        except TimeoutError as error:
+            raise CheckFailed(
+                f"{self._node.name} (machine {self._node.machine}) did not answer within "
+                f"{ANSWER_SECONDS:.0f} s",
+                tried="to run the probe with python3 on the node",
+                node=self._node.name,
+            ) from error
+
+
 class NodeView:
     """A node and what was seen on it."""
 
-    def __init__(self, topology: Topology, node: Node) -> None:
+    def __init__(
+        self, topology: Topology, node: Node, answers: dict[str, Any] | None = None
+    ) -> None:
         self.topology = topology
         self.node = node
         self.name = node.name
         self.address = node.address
-        self._future: Future[dict[str, Any]] | None = None
+        self._answers = answers
+        self._look: Look | None = None
 
-    def begin(self) -> None:
+    def begin(self) -> Look:
         """Start the look, once."""
-        if self._future is None:
-            self._future = background(
-                look, self.topology, self.node, jobs(self.topology, self.node)
-            )
+        if self._look is None:
+            self._look = Look(self.topology, self.node, jobs(self.topology, self.node))
+        return self._look
 
     def __getitem__(self, key: str) -> Any:
         """The probe's answer to one job; waits for the look where need be."""
-        self.begin()
-        if self._future is None:
-            raise CheckFailed(f"{self.name} was not looked at")
-        try:
-            answers = self._future.result(timeout=ANSWER_SECONDS)
-        except TimeoutError as error:
-            raise CheckFailed(
-                f"{self.name} (machine {self.node.machine}) did not answer within "
-                f"{ANSWER_SECONDS:.0f} s",
-                tried="to run the probe with python3 on the node",
-                node=self.name,
-            ) from error
+        answers = self.begin().answers() if self._answers is None else self._answers
         answer = answers[key]
         if isinstance(answer, dict) and "failed" in answer:
             raise CheckFailed(
@@ -129,11 +144,3 @@ class Lab:
     def cluster(self) -> list[NodeView]:
         """The Kubernetes nodes."""
         return [self.nodes[n.name] for n in self.topology.cluster_nodes]
-
-
-def with_answers(topology: Topology, node: Node, answers: dict[str, Any]) -> NodeView:
-    """A view of answers that are there already; for tests."""
-    view = NodeView(topology, node)
-    view._future = Future()  # noqa: SLF001 - its own factory
-    view._future.set_result(answers)  # noqa: SLF001
-    return view

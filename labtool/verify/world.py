@@ -18,7 +18,7 @@ from labtool.verify.connect import background
 from labtool.verify.jobs import ETCD_ENV, Jobs, command, web
 from labtool.verify.model import CheckFailed
 from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
-from labtool.verify.snapshot import look
+from labtool.verify.snapshot import Look
 from labtool.verify.waits import wait
 
 CONFLICT, NOT_FOUND, FORBIDDEN = 409, 404, 403
@@ -38,11 +38,11 @@ class Cluster:
         self.api = api
         self._uses = tuple(dict.fromkeys(uses))
         self._made: Future[None] | None = None
-        self._made_at = 0.0
+        self._began = self._made_at = 0.0
         self._pods: dict[str, Json] = {}
         self._pods_at = 0.0
         self._pods_lock = threading.Lock()
-        self._reach: dict[str, Future[dict[str, Any]]] = {}
+        self._reach: dict[str, Look] = {}
         self._reach_lock = threading.Lock()
 
     # --- life ---------------------------------------------------------------
@@ -50,6 +50,7 @@ class Cluster:
     def begin(self) -> None:
         """Start making the objects in use."""
         if self._made is None and self._uses:
+            self._began = time.monotonic()
             self._made = background(self._make)
 
     def made(self) -> None:
@@ -61,7 +62,8 @@ class Cluster:
         if self._made is None:
             raise CheckFailed("nothing was made in the cluster")
         try:
-            self._made.result(timeout=READY_SECONDS)
+            left = self._began + READY_SECONDS - time.monotonic()
+            self._made.result(timeout=max(left, 0))
         except TimeoutError as error:
             raise CheckFailed("the API took too long to accept the objects of verify") from error
 
@@ -225,14 +227,13 @@ class Cluster:
                 wanted = self._reach_jobs()
                 for node in self.topology.cluster_nodes:
                     mine = wanted | _master_jobs(node)
-                    self._reach[node.name] = background(look, self.topology, node, mine)
-        return self._reach[name].result(timeout=READY_SECONDS)
+                    self._reach[node.name] = Look(self.topology, node, mine)
+        return self._reach[name].answers()
 
     def look_from(self, node: Node, key: str, job: dict[str, Any]) -> dict[str, Any]:
         """One more look from a node, for what only exists by now."""
         self.made()
-        found = background(look, self.topology, node, {key: job}).result(timeout=READY_SECONDS)
-        return dict(found[key])
+        return dict(Look(self.topology, node, {key: job}).answers()[key])
 
     def _reach_jobs(self) -> Jobs:
         if "probes" not in self._uses:

@@ -9,7 +9,7 @@ import pytest
 
 from labtool.topology import Topology
 from labtool.verify.model import node_of
-from labtool.verify.snapshot import NodeView, with_answers
+from labtool.verify.snapshot import NodeView
 
 See = Callable[..., NodeView]
 
@@ -19,6 +19,6 @@ def see(three_masters: Topology) -> See:
     """Make a view of a node: `see("m1", text={...})`."""
 
     def make(name: str, **answers: Any) -> NodeView:
-        return with_answers(three_masters, node_of(three_masters, name), answers)
+        return NodeView(three_masters, node_of(three_masters, name), answers)
 
     return make
