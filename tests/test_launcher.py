@@ -16,7 +16,7 @@ import pytest
 from labtool import cli, engine, hostsetup, launcher, machine
 from labtool.console import Console
 from labtool.engine import Answer
-from labtool.errors import CommandError, LabtoolError, PreflightError, WaitTimeout
+from labtool.errors import CommandError, LabtoolError, PreflightError, WaitTimeoutError
 
 ROOT = Path(__file__).resolve().parent.parent
 # Stands in for Python: notes how it was called, makes an "environment" of itself.
@@ -373,7 +373,7 @@ def test_a_dockerd_that_ends_is_told_with_its_last_lines(tmp_path: Path) -> None
     """At once, not at the deadline."""
     where, arguments = private(tmp_path, "e")
     pid = hostsetup.start_dockerd(tmp_path / "log", [*arguments, "--no-such-flag"])
-    with pytest.raises(WaitTimeout, match="unknown flag: --no-such-flag"):
+    with pytest.raises(WaitTimeoutError, match="unknown flag: --no-such-flag"):
         hostsetup.wait_for_engine(where, hint="none", log=tmp_path / "log", pid=pid)
 
 
