@@ -123,7 +123,7 @@ def _identity_jobs(topology: Topology, node: Node) -> Jobs:
             **patch,
             **as_node,
         ),
-        "own_node": web(f"{api}/api/v1/nodes/{node.name}", limit=200, **as_node),
+        "own_node": web(f"{api}/api/v1/nodes/{node.name}", limit=200, **as_node, **PATIENT),
     }
 
 

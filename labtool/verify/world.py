@@ -21,7 +21,7 @@ from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
 from labtool.verify.snapshot import Look
 from labtool.verify.waits import wait
 
-CONFLICT, NOT_FOUND, FORBIDDEN = 409, 404, 403
+CONFLICT, BUSY = 409, 500
 READY_SECONDS = 40.0
 _CACHE_SECONDS = 0.2
 
@@ -68,7 +68,7 @@ class Cluster:
             raise CheckFailed("the API took too long to accept the objects of verify") from error
 
     def _make(self) -> None:
-        self.api.text("/readyz")
+        wait("the API is ready", self._api_is_ready, seconds=10)
         self._remove_leftovers()
         for path, body in [*manifests.namespaces(), *manifests.accounts()]:
             self._create(path, body)
@@ -79,12 +79,22 @@ class Cluster:
             list(pool.map(lambda item: self._create(*item), made))
         self._made_at = time.monotonic()
 
+    def _api_is_ready(self) -> bool:
+        return bool(self.api.response("GET", "/readyz").is_success)
+
     def _create(self, path: str, body: Json) -> None:
-        try:
-            self.api.create(path, body)
-        except ApiRefused as error:
-            if error.status != CONFLICT:
-                raise
+        """Create an object; a busy API server is asked again."""
+        for tries_left in (2, 1, 0):
+            try:
+                self.api.create(path, body)
+            except CheckFailed as error:
+                status = error.status if isinstance(error, ApiRefused) else BUSY
+                if status == CONFLICT:
+                    return
+                if status < BUSY or not tries_left or not self.api.answers:
+                    raise
+            else:
+                return
 
     def _remove_leftovers(self) -> None:
         """What an earlier run left: it was killed, or is still being removed."""
