@@ -1,0 +1,26 @@
+"""What is broken on a real lab, and what `labtool verify` has to say of it."""
+
+from __future__ import annotations
+
+from breaks import cluster, control_plane, files, kubelets, network, objects
+from breaks.model import Batch, Break, Step
+
+# Light ones first: what they touch is read by checks and by nothing that runs.
+BATCHES: tuple[Batch, ...] = (
+    files.BATCH,
+    kubelets.FLAGS,
+    network.PODS,
+    network.SERVICES,
+    control_plane.API_SERVER,
+    control_plane.OPEN,
+    control_plane.CUT_OFF,
+    cluster.BALANCER,
+    kubelets.STOPPED,
+    objects.BATCH,
+    cluster.NO_CONTROLLERS,
+)
+
+# Check ids that no break of a three-master lab can show to fail, and why.
+EXCEPTIONS: dict[str, str] = {}
+
+__all__ = ["BATCHES", "EXCEPTIONS", "Batch", "Break", "Step"]

@@ -1,0 +1,282 @@
+"""Breaks of what verify itself makes: an admission policy changes it on its way in.
+
+So that each check of an object sees an object that doesn't do what it is for, as it would
+with a component that did its work wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from breaks.model import Batch, Break, Step, each
+
+_GROUP = "admissionregistration.k8s.io/v1"
+_SPACES = ("labtool-verify", "labtool-verify-limits")
+_AFFINITY = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+_MAIN = "/spec/containers/0"
+Operation = tuple[str, str, Any]
+
+
+def _put(path: str, value: Any) -> Operation:
+    return ("replace", path, value)
+
+
+def _add(path: str, value: Any) -> Operation:
+    return ("add", path, value)
+
+
+def _remove(path: str) -> Operation:
+    return ("remove", path, None)
+
+
+def _patch(operations: tuple[Operation, ...]) -> str:
+    """The operations as a CEL expression."""
+    parts = [
+        f'JSONPatch{{op: "{op}", path: "{path}"'
+        + ("" if op == "remove" else f", value: {json.dumps(value)}")
+        + "}"
+        for op, path, value in operations
+    ]
+    return f"[{', '.join(parts)}]"
+
+
+def _policy(resource: str, name: str, operations: tuple[Operation, ...]) -> list[dict[str, Any]]:
+    """A policy that changes one object when it is made, and its binding."""
+    group, _, plural = resource.rpartition("/")
+    title = f"labtool-break-{plural}-{name}"
+    spaces = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(_SPACES)}
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": [plural],
+    }
+    labels = {"labtool-break": "yes"}
+    spec = {
+        "matchConstraints": {
+            "namespaceSelector": {"matchExpressions": [spaces]},
+            "resourceRules": [rule],
+        },
+        "matchConditions": [{"name": "it", "expression": f"object.metadata.name == '{name}'"}],
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [
+            {"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(operations)}}
+        ],
+    }
+    metadata = {"name": title, "labels": labels}
+    return [
+        {
+            "apiVersion": _GROUP,
+            "kind": "MutatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": spec,
+        },
+        {
+            "apiVersion": _GROUP,
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": {"policyName": title},
+        },
+    ]
+
+
+def _changed(
+    name: str,
+    resource: str,
+    operations: tuple[Operation, ...],
+    expects: dict[str, str],
+    **more: Any,
+) -> Break:
+    """A break by a changed object; `name` tells it, and its last word is the object's."""
+    items = _policy(resource, name.rpartition(" ")[2], operations)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    do = f"kc apply --validate=false -f - <<'END'\n{text}\nEND"
+    return Break(name, (Step("m1", do),), expects, **more)
+
+
+_TITLES = "mutatingadmissionpolicy,mutatingadmissionpolicybinding"
+_SLOW_END = {"preStop": {"sleep": {"seconds": 15}}}
+_PODS = (
+    _changed(
+        "a pod for a scheduler that isn't there: plain",
+        "/pods",
+        (_put("/spec/schedulerName", "nobody"),),
+        {"SCHEDULER-POD": "a new pod gets a node from the scheduler"},
+    ),
+    _changed(
+        "a pod that is put elsewhere, and takes its time to go: affine",
+        "/pods",
+        (
+            _put(f"{_AFFINITY}/nodeSelectorTerms/0/matchExpressions/0/values/0", "m1"),
+            _put("/spec/terminationGracePeriodSeconds", 30),
+            _add(f"{_MAIN}/lifecycle", _SLOW_END),
+        ),
+        {
+            "SCHEDULER-AFFINITY": "a pod that must be on m3 was put on m1",
+            "OBJECTS-POD": "a deleted pod is gone",
+        },
+    ),
+    _changed(
+        "a pod that fits anywhere: nowhere",
+        "/pods",
+        (_remove("/spec/affinity"),),
+        {"SCHEDULER-NOWHERE": "the scheduler says why a pod fits nowhere"},
+    ),
+    _changed(
+        "no liveness probe: liveness",
+        "/pods",
+        (_remove(f"{_MAIN}/livenessProbe"),),
+        {"KUBELET-LIVENESS": "the container with the failing probe is started again"},
+    ),
+    _changed(
+        "no readiness probe: gated",
+        "/pods",
+        (_remove(f"{_MAIN}/readinessProbe"),),
+        {"KUBELET-READINESS": "is Ready though its readiness probe can't succeed yet"},
+    ),
+    _changed(
+        "no readiness probe, behind a Service: gate",
+        "/pods",
+        (_remove(f"{_MAIN}/readinessProbe"),),
+        {
+            "PROXY-ENDPOINTS": "a Service led to a pod that was not ready"
+            "|no longer leads to a pod that is not ready"
+        },
+    ),
+    _changed(
+        "a file that no change reaches, and one that all can read: config",
+        "/pods",
+        (
+            _put(f"{_MAIN}/volumeMounts/0/mountPath", "/config/key"),
+            _add(f"{_MAIN}/volumeMounts/0/subPath", "key"),
+            _put("/spec/volumes/1/secret/defaultMode", 0o644),
+        ),
+        {
+            "OBJECTS-CONFIGMAP": "a change of the ConfigMap reaches the file",
+            "OBJECTS-SECRET": "the Secret's file has mode 644, not 400",
+        },
+    ),
+    _changed(
+        "a pod with its node's address: peer-m3",
+        "/pods",
+        (_add("/spec/hostNetwork", True),),
+        {"CNI-FLANNEL-POD-ADDRESS[m3]": "pod peer-m3 has .*, which is not in 10.244"},
+    ),
+)
+_SERVICES = (
+    _changed(
+        "no session affinity: probe-sticky",
+        "/services",
+        (_put("/spec/sessionAffinity", "None"), _remove("/spec/sessionAffinityConfig")),
+        each("PROXY-AFFINITY", "a client on {} was sent to . pods in spite of session affinity"),
+    ),
+    _changed(
+        "session affinity: probe",
+        "/services",
+        (
+            _put("/spec/sessionAffinity", "ClientIP"),
+            _add("/spec/sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}}),
+        ),
+        each("PROXY-BALANCE", "connections from {} reach every pod of a Service"),
+    ),
+    _changed(
+        "a port where nobody listens: webhook",
+        "/services",
+        (_put("/spec/ports/0/targetPort", 8444),),
+        {
+            "APISERVER-ADMISSION-VALIDATING": "the API server reaches the webhook",
+            "APISERVER-ADMISSION-MUTATING": "the API server reaches the webhook",
+        },
+    ),
+)
+_WORKLOADS = (
+    _changed(
+        "all pods are replaced at once: web",
+        "apps/deployments",
+        (
+            _put("/spec/strategy/rollingUpdate/maxUnavailable", 2),
+            _put("/spec/strategy/rollingUpdate/maxSurge", 0),
+        ),
+        {"OBJECTS-DEPLOYMENT": "a pod was missing while the Deployment was rolled out"},
+    ),
+    _changed(
+        "no pods: replaced",
+        "apps/deployments",
+        (_put("/spec/replicas", 0),),
+        {
+            "KCM-REPLICAS": "the Deployment gets a pod",
+            "KCM-REPLACEMENT": "the Deployment's pod is ready",
+        },
+    ),
+    _changed(
+        "pods in no order and without names: ordered",
+        "apps/statefulsets",
+        (_put("/spec/podManagementPolicy", "Parallel"), _put("/spec/serviceName", "other")),
+        {
+            "OBJECTS-STATEFULSET": "ordered-1 was made before ordered-0 was ready",
+            "OBJECTS-STATEFULSET-DNS": r"ordered-1.ordered\S+ resolves to the pod's address",
+        },
+    ),
+    _changed(
+        "for one node alone: daemon",
+        "apps/daemonsets",
+        (_add("/spec/template/spec/nodeSelector", {"kubernetes.io/hostname": "m1"}),),
+        {"OBJECTS-DAEMONSET": "the DaemonSet has a ready pod on each node"},
+    ),
+    _changed(
+        "another program: job",
+        "batch/jobs",
+        (_put("/spec/template/spec/containers/0/command/2", "echo other"),),
+        {"OBJECTS-JOB": "the Job's program printed something else"},
+    ),
+    _changed(
+        "never due: cron",
+        "batch/cronjobs",
+        (_put("/spec/suspend", True),),
+        {"OBJECTS-CRONJOB": "the CronJob makes a Job"},
+    ),
+    _changed(
+        "a quota of more, that doesn't count: quota",
+        "/resourcequotas",
+        (_put("/spec/hard/requests.cpu", "10"), _remove("/spec/hard/count~1configmaps")),
+        {
+            "OBJECTS-RESOURCEQUOTA": "the ResourceQuota counts",
+            "APISERVER-ADMISSION-QUOTA": "a pod above the ResourceQuota was not refused for it",
+        },
+    ),
+    _changed(
+        "other defaults, and no limit for pods: limits",
+        "/limitranges",
+        (_put("/spec/limits/0/default/cpu", "60m"), _remove("/spec/limits/1")),
+        {
+            "OBJECTS-LIMITRANGE": "a pod above the LimitRange is refused",
+            "APISERVER-ADMISSION-LIMITS": "did not get the LimitRange's defaults",
+        },
+    ),
+)
+_CLEANUP = Break(
+    "",
+    (
+        Step(
+            "m1",
+            "",
+            f"kc delete {_TITLES} -l labtool-break=yes --wait=false",
+            wait="sleep 3",
+            healed="sleep 1",
+        ),
+    ),
+    {},
+)
+
+BATCH = Batch(
+    "objects",
+    (_CLEANUP, *_PODS, *_SERVICES, *_WORKLOADS),
+    only=(
+        "OBJECTS", "SCHEDULER", "KCM", "KUBELET-LIVENESS", "KUBELET-READINESS",
+        "APISERVER-ADMISSION", "PROXY-AFFINITY", "PROXY-BALANCE", "PROXY-ENDPOINTS",
+        "PROXY-NODE", "CNI-FLANNEL-POD-ADDRESS", "DNS-RESOLV",
+    ),
+)  # fmt: skip
+

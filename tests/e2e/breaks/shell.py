@@ -1,0 +1,90 @@
+"""The words that breaks are written in: shell functions, sent to a node with each script."""
+
+from __future__ import annotations
+
+PRELUDE = r"""
+set -eu
+export LC_ALL=C
+kept=/root/kept; mkdir -p $kept
+PKI=/etc/kubernetes/pki; MANIFESTS=/etc/kubernetes/manifests
+
+# kc ...: kubectl as administrator, through the first master that is not this one's own trouble
+kc() { kubectl --kubeconfig=/etc/kubernetes/super-admin.conf --server="https://${API:-$ADDRESS}:6443" "$@"; }
+
+# keep FILE...: save a copy, once; back FILE...: put it back, in one move
+place() { echo "$kept/$(echo "$1" | tr / _)"; }
+keep() { for f; do [ -e "$(place "$f")" ] || cp -a "$f" "$(place "$f")"; done; }
+back() {
+  for f; do
+    k=$(place "$f"); [ -e "$k" ] || continue
+    cp -a "$k" "$(dirname "$f")/.back"; mv -f "$(dirname "$f")/.back" "$f"; rm -f "$k"
+  done
+}
+
+# edit FILE SED...: change a file; a file that has nothing to change is an error
+edit() {
+  f=$1; shift; keep "$f"; new=$(dirname "$f")/.edited; cp -a "$f" "$new"
+  for script; do
+    sed "$script" "$new" >/root/edited
+    if cmp -s /root/edited "$new"; then echo "nothing to change in $f: $script" >&2; exit 9; fi
+    cat /root/edited >"$new"
+  done
+  mv -f "$new" "$f"
+}
+
+# soon SECONDS 'LINE': wait until a line of shell succeeds
+soon() {
+  end=$(($(date +%s) + $1)); shift
+  until eval "$*" >/dev/null 2>&1; do
+    if [ "$(date +%s)" -gt "$end" ]; then echo "not in time: $*" >&2; exit 8; fi
+    sleep 0.3
+  done
+}
+
+# issue CRT CA SUBJECT DAYS [NAMES]: another certificate for the key beside CRT
+issue() {
+  keep "$1"
+  openssl req -new -key "${1%.crt}.key" -subj "$3" -out /root/csr 2>/dev/null
+  { [ -z "${5:-}" ] || echo "subjectAltName=$5"; echo extendedKeyUsage=serverAuth,clientAuth; } >/root/ext
+  openssl x509 -req -in /root/csr -CA "$2.crt" -CAkey "$2.key" -set_serial "0x$(openssl rand -hex 8)" \
+    -days "$4" -extfile /root/ext -out /root/new.crt 2>/dev/null
+  cp -a "$1" "${1%/*}/.new"; cat /root/new.crt >"${1%/*}/.new"; mv -f "${1%/*}/.new" "$1"
+}
+
+# names CRT WITHOUT: the names in a certificate, but for one
+names() {
+  openssl x509 -in "$1" -noout -ext subjectAltName | tail -1 |
+    sed 's/ //g; s/IPAddress:/IP:/g' | tr , '\n' | grep -vx "$2" | paste -sd,
+}
+
+# other NAME OLD NEW: a copy of a running program that says it is another release
+other() {
+  mkdir -p /root/other
+  sed "s/$(echo "$2" | sed 's/[.]/\\./g')/$3/g" "/proc/$(pidof -s "$1")/exe" >"/root/other/$1"; chmod 755 "/root/other/$1"
+}
+
+# remount NAME: sed lines that mount /root/other/NAME over a static pod's program
+remount() {
+  printf '%s\n' "s|^    volumeMounts:|&\n    - mountPath: /usr/local/bin/$1\n      name: other|" \
+    "s|^  volumes:|&\n  - name: other\n    hostPath: {path: /root/other/$1, type: File}|"
+}
+
+# drop RULE...: nftables rules in a table of our own, `HOOK: RULE`; pass: remove them
+drop() {
+  nft list table ip labtool_break >/dev/null 2>&1 || nft add table ip labtool_break
+  for line; do
+    hook=${line%%:*}
+    kind="filter hook $hook priority -5"; [ "$hook" = postrouting ] && kind="nat hook $hook priority 50"
+    nft "add chain ip labtool_break $hook { type $kind; }"
+    nft "add rule ip labtool_break $hook ${line#*:}"
+  done
+}
+pass() { nft delete table ip labtool_break 2>/dev/null || true; }
+
+# fresh LEASE NOT: whether a lease is renewed, by another node than NOT
+fresh() {
+  kc -n kube-system get lease "$1" -o 'jsonpath={.spec.holderIdentity} {.spec.renewTime}' >/root/lease
+  read -r holder renewed </root/lease || true
+  [ "${holder%%_*}" != "$2" ] && [ $(($(date +%s) - $(date -d "$renewed" +%s))) -lt 6 ]
+}
+"""
