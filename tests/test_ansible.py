@@ -23,9 +23,6 @@ all:
     one:
       ansible_connection: local
       ansible_python_interpreter: {python}
-    two:
-      ansible_connection: local
-      ansible_python_interpreter: {python}
 """
 
 
@@ -141,7 +138,7 @@ def test_t23_t25_a_hostile_environment_makes_no_difference(playbook: Runner, hos
     run = playbook(
         "- name: Change one\n"
         "  ansible.builtin.command: 'true'\n"
-        "  changed_when: inventory_hostname == 'one'\n"
+        "  changed_when: true\n"
         "- name: Say what reaches a task\n"
         "  ansible.builtin.assert:\n"
         "    that:\n"
@@ -163,15 +160,10 @@ def test_t23_t25_a_hostile_environment_makes_no_difference(playbook: Runner, hos
 
 def test_a_failed_task_names_task_host_cause_and_log(playbook: Runner, state: Path) -> None:
     """What failed, where, why, what next."""
-    run = playbook(
-        "- name: Break\n"
-        "  ansible.builtin.fail:\n"
-        "    msg: the cause ä\n"
-        "  when: inventory_hostname == 'two'\n"
-    )
+    run = playbook("- name: Break\n  ansible.builtin.fail:\n    msg: the cause ä\n")
     with pytest.raises(AnsibleError) as caught:
         run.start().follow(lambda _: None)
-    assert caught.value.what == "task 'Break' failed on two"
+    assert caught.value.what == "task 'Break' failed on one"
     assert caught.value.cause == "the cause ä"
     log = state / "logs" / "trial.log"
     assert str(log) in caught.value.next_step
@@ -228,14 +220,17 @@ def test_stop_ends_the_child_and_its_workers(playbook: Runner) -> None:
     child = run._child
     assert child is not None
 
+    began: list[float] = []
+
     def interrupted(_: str) -> None:
         time.sleep(0.3)
+        began.append(time.monotonic())
         raise KeyboardInterrupt
 
-    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run.follow(interrupted)
-    assert time.monotonic() - began < 15
+    # At most 3 + 2 + 5 s by itself, and on a busy machine far from the task's own 60.
+    assert time.monotonic() - began[0] < 40
     assert child.returncode not in {None, 0}
     deadline = time.monotonic() + 5
     while alive(child.pid) and time.monotonic() < deadline:
