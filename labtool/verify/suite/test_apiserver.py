@@ -16,8 +16,8 @@ from labtool.verify.answers import (
 )
 from labtool.verify.jobs import AUDIT_LOG, AUDIT_MARK, KUBELET_CA
 from labtool.verify.model import cluster as cluster_nodes
-from labtool.verify.model import expect, masters
-from labtool.verify.objects import NAMESPACE, SECRET_TEXT
+from labtool.verify.model import expect, masters, with_pods
+from labtool.verify.objects import HTTP, NAMESPACE, SECRET_TEXT
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
@@ -201,6 +201,21 @@ def test_tls(node: NodeView) -> None:
 def test_service(node: NodeView) -> None:
     url = f"https://{node.topology.api_service_address}:443/readyz"
     expect_ok(node["service_address"], url, f"the Service kubernetes, from {node.name},")
+
+
+@check(
+    "APISERVER-POD-PROXY",
+    "the API server itself reaches a pod on the node, as `kubectl proxy` needs it",
+    component="kube-apiserver",
+    on=with_pods(cluster_nodes),
+    uses=["probes"],
+)
+def test_pod_proxy(node: NodeView, cluster: Cluster) -> None:
+    name = f"probe-{node.name}"
+    found = cluster.ask(name, "hostname")
+    expect(
+        found == name, f"pod {name} answers as {found}", tried=f"proxy to {name}:{HTTP}", got=found
+    )
 
 
 @check(

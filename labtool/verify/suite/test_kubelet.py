@@ -20,7 +20,7 @@ from labtool.verify.model import (
     once,
     with_pods,
 )
-from labtool.verify.objects import CORE, HTTP, READY_FILE
+from labtool.verify.objects import CORE, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 from labtool.verify.waits import wait
@@ -309,21 +309,6 @@ def test_exec(node: NodeView, cluster: Cluster) -> None:
         f"a command in pod {name} printed something else",
         tried=f"kubectl exec {name} -- cat /etc/hostname",
         got=out,
-    )
-
-
-@check(
-    "KUBELET-PORT-FORWARD",
-    "the API reaches a pod's port on the node (as kubectl proxy does)",
-    component="kubelet",
-    on=with_pods(cluster),
-    uses=["probes"],
-)
-def test_proxy(node: NodeView, cluster: Cluster) -> None:
-    name = f"probe-{node.name}"
-    found = cluster.ask(name, "hostname")
-    expect(
-        found == name, f"pod {name} answers as {found}", tried=f"proxy to {name}:{HTTP}", got=found
     )
 
 
