@@ -14,7 +14,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +27,8 @@ Json = dict[str, Any]
 _TIMEOUT = httpx2.Timeout(8.0, connect=3.0)
 PATIENCE = 5.0
 _EXEC_STDOUT, _EXEC_ERROR = 1, 3
+# k8s.io/apimachinery, pkg/util/remotecommand; k8s.io/kubelet, pkg/cri/streaming/portforward.
+_EXEC_PROTOCOL, _FORWARD_PROTOCOL = "v5.channel.k8s.io", "v4.channel.k8s.io"
 
 
 class ApiRefused(CheckFailed):
@@ -165,25 +167,46 @@ class Api:
         Raises:
             CheckFailed: the stream broke, or the command ended with an error.
         """
+        wanted = {"command": argv, "stdout": "true"}
+        return self._stream(
+            f"{pod_path}/exec", wanted, _EXEC_PROTOCOL, lambda stream: _read_exec(stream, seconds)
+        )
+
+    def forward(self, pod_path: str, port: int, request: str, seconds: float = 8) -> str:
+        """Send one request to a pod's port, as `kubectl port-forward` does; what comes back.
+
+        Raises:
+            CheckFailed: the stream broke, or nothing came.
+        """
+
+        def talk(stream: Any) -> str:
+            for _ in ("data", "errors"):  # each channel opens with its port
+                stream.receive_bytes(timeout=seconds)
+            stream.send_bytes(b"\0" + request.encode())
+            return str(stream.receive_bytes(timeout=seconds)[1:].decode(errors="replace"))
+
+        path = f"{pod_path}/portforward"
+        return self._stream(path, {"ports": str(port)}, _FORWARD_PROTOCOL, talk)
+
+    def _stream(
+        self, path: str, query: dict[str, Any], protocol: str, talk: Callable[[Any], str]
+    ) -> str:
+        """Hold a conversation over a WebSocket; one that broke on the way is begun again."""
         if self._dead:
             raise self._no_answer()
-        wanted = {"command": argv, "stdout": "true"}
-        path = f"{pod_path}/exec"
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                with self._http.websocket(
-                    path, params=wanted, subprotocols=["v5.channel.k8s.io"]
-                ) as stream:
-                    return _read_exec(stream, seconds)
+                with self._http.websocket(path, params=query, subprotocols=[protocol]) as stream:
+                    return talk(stream)
             except CheckFailed:
                 raise
             except Exception as error:
-                # A stream that broke on the way says nothing of the kubelet: once more.
+                # A stream that broke says nothing of the kubelet.
                 if time.monotonic() > end:
                     raise CheckFailed(
-                        "a command could not be run in a pod",
-                        tried=f"exec {argv} at {path}",
+                        f"no stream to a pod through {path.rpartition('/')[2]}",
+                        tried=f"{path} {query}",
                         got=repr(error),
                     ) from error
             time.sleep(0.3)

@@ -20,7 +20,7 @@ from labtool.verify.model import (
     once,
     with_pods,
 )
-from labtool.verify.objects import CORE, READY_FILE
+from labtool.verify.objects import CORE, HTTP, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 from labtool.verify.waits import wait
@@ -309,6 +309,26 @@ def test_exec(node: NodeView, cluster: Cluster) -> None:
         f"a command in pod {name} printed something else",
         tried=f"kubectl exec {name} -- cat /etc/hostname",
         got=out,
+    )
+
+
+@check(
+    "KUBELET-PORT-FORWARD",
+    "the API reaches a port of a pod through the kubelet, as `kubectl port-forward` does",
+    component="kubelet",
+    on=with_pods(cluster),
+    uses=["probes"],
+)
+def test_port_forward(node: NodeView, cluster: Cluster) -> None:
+    name = f"probe-{node.name}"
+    cluster.ready(name)
+    request = "GET /hostname HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n"
+    answer = cluster.api.forward(f"{CORE}/pods/{name}", HTTP, request)
+    expect(
+        answer.startswith("HTTP/1.1 200") and answer.rstrip().endswith(name),
+        f"pod {name} did not answer over a forwarded port",
+        tried=f"kubectl port-forward {name} {HTTP}, then GET /hostname",
+        got=answer,
     )
 
 
