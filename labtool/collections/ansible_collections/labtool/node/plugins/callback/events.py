@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
+import threading
 import time
 from typing import Any
 
@@ -33,6 +36,22 @@ author: the labtool authors
 NO_TRACE = "(traceback unavailable)"
 
 
+def end_with_parent(parent: int, descriptor: int) -> None:
+    """End this run when labtool was killed, so that the next one finds none on its lab.
+
+    A labtool that lives ends its runs itself, though it may stop reading before.
+    """
+    watch = select.poll()
+    watch.register(descriptor, 0)  # a pipe without a reader is an error, which always counts
+    watch.poll()
+    time.sleep(0.5)  # its files are closed a moment before it is gone
+    if os.getppid() == parent:
+        return
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class CallbackModule(CallbackBase):
     """One line per play, task, result and host summary."""
 
@@ -48,6 +67,8 @@ class CallbackModule(CallbackBase):
             self.disabled = True
             return
         self._file = os.fdopen(int(number), "w", buffering=1, encoding="utf-8")
+        watched = (os.getppid(), int(number))
+        threading.Thread(target=end_with_parent, args=watched, daemon=True).start()
 
     def _write(self, event: str, **fields: Any) -> None:
         row = {"event": event, "time": round(time.time(), 3), **fields}
