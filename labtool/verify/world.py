@@ -113,6 +113,9 @@ class Cluster:
             self.api.delete(f"{path}/{NAMESPACE}")
         for name in (NAMESPACE, LIMITS):
             self.api.delete(f"/api/v1/namespaces/{name}")
+        # The namespace controller begins 5 s later, and looks again only after 8 s
+        # more where it then still finds pods.
+        self.api.delete(f"{CORE}/pods?gracePeriodSeconds=0")
 
     def end(self, seconds: float) -> bool:
         """Remove all; wait until it is gone.
