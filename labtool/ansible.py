@@ -135,7 +135,9 @@ class Playbook:
     def _read(self) -> Iterator[dict[str, Any]]:
         with os.fdopen(self._events, encoding="utf-8") as events:
             for line in events:
-                yield json.loads(line)
+                # A child that was killed may leave half a line.
+                if line.endswith("\n"):
+                    yield json.loads(line)
 
     def _error(self, failures: list[dict[str, Any]], code: int) -> AnsibleError:
         if not failures:

@@ -50,7 +50,13 @@ def require_keys(topology: Topology) -> None:
 def known() -> list[Topology]:
     """Every lab that this user's state folder knows of; needs no engine."""
     files = sorted(paths.labs_dir().glob("*/topology.json"))
-    return [Topology.from_dict(json.loads(f.read_text(encoding="utf-8"))) for f in files]
+    labs = (Topology.read(f.read_text(encoding="utf-8")) for f in files)
+    return [topology for topology in labs if topology]
+
+
+def folders() -> list[str]:
+    """The names of all state folders, also of labs that this version can't read."""
+    return sorted(f.parent.name for f in paths.labs_dir().glob("*/topology.json"))
 
 
 def find(name: str | None, provider: DockerProvider | None = None) -> Topology:

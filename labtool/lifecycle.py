@@ -141,7 +141,7 @@ def start(topology: Topology, provider: DockerProvider, console: Console) -> Non
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
         with console.step(f"Start {topology.name}"):
-            provider.start(topology.nodes)
+            provider.start(topology, topology.nodes)
         wait_ready(topology, console)
 
 

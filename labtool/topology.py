@@ -139,6 +139,12 @@ class Topology:
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
+    def read(cls, text: str) -> Topology | None:
+        """A lab from its JSON, or None where another version of labtool wrote it."""
+        data = json.loads(text)
+        return cls.from_dict(data) if data.get("schema") == SCHEMA else None
+
+    @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Topology:
         """The inverse of `as_dict`.
 

@@ -38,6 +38,10 @@ class FakeProvider:
         """All of them."""
         return self.there
 
+    def names(self) -> list[str]:
+        """Of all of them."""
+        return [t.name for t in self.there]
+
     def states(self, planned: Topology) -> dict[str, str]:
         """As the test wants."""
         return {n.name: self.state.get(n.name, "running") for n in planned.nodes}

@@ -67,7 +67,7 @@ class FakeProvider:
         self.world.running |= set(missing)
         return missing
 
-    def start(self, machines: Sequence[Node]) -> None:
+    def start(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Note it."""
         self.world.do(f"start {len(machines)}")
 

@@ -293,7 +293,7 @@ def test_stop_leaves_alone_what_does_not_run(provider: DockerProvider, fake: Fak
     fake.asked.clear()
     provider.stop(planned, planned.nodes)
     assert fake.asked == []
-    provider.start(planned.nodes)
+    provider.start(planned, planned.nodes)
     assert set(provider.states(planned).values()) == {"running"}
 
 

@@ -37,9 +37,9 @@ def command(console: Console, name: str | None, yes: bool, everything: bool) -> 
 
 
 def _names(provider: DockerProvider, name: str | None, *, everything: bool) -> list[str]:
-    there = sorted({t.name for t in [*provider.labs(), *lab.known()]})
+    there = sorted({*provider.names(), *lab.folders()})
     if everything:
         return there
     if name is None:
-        return [lab.find(None, provider).name] if there else []
+        return there if len(there) < 2 else [lab.find(None, provider).name]  # noqa: PLR2004
     return [name] if name in there else []

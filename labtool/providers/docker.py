@@ -7,7 +7,6 @@ and volumes are all decided before the first container is made.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,10 +90,13 @@ class DockerProvider:
     # -- what there is ----------------------------------------------------------------
 
     def labs(self) -> list[Topology]:
-        """Every lab of this engine, by name."""
-        networks = self._client.api.networks(filters={"label": LABEL_TOPOLOGY})
-        found = [Topology.from_dict(json.loads(n["Labels"][LABEL_TOPOLOGY])) for n in networks]
-        return sorted(found, key=lambda t: t.name)
+        """Every lab of this engine that this version of labtool can read, by name."""
+        found = [Topology.read(n["Labels"][LABEL_TOPOLOGY]) for n in self._networks()]
+        return sorted((t for t in found if t), key=lambda t: t.name)
+
+    def names(self) -> list[str]:
+        """The names of all labs of this engine, also of those that can't be read."""
+        return sorted(n["Labels"][LABEL_LAB] for n in self._networks())
 
     def used_subnets(self) -> tuple[str, ...]:
         """The networks of this engine, as CIDR."""
@@ -118,18 +120,19 @@ class DockerProvider:
             state = states[node.name]
             if state == "missing":
                 self._create(topology, node, image, privileges)
-            elif state == "paused":
-                self._client.api.unpause(node.machine)
-                return node.machine
-            self._client.api.start(node.machine)
+            self.start(topology, [node])
             return node.machine
 
         waiting = [n for n in topology.nodes if states[n.name] != "running"]
         return self._each(bring_up, waiting)
 
-    def start(self, machines: Sequence[Node]) -> None:
-        """Start machines that exist."""
-        self._each(lambda n: self._client.api.start(n.machine), machines)
+    def start(self, topology: Topology, machines: Sequence[Node]) -> None:
+        """Start machines that exist; one that is paused goes on."""
+        states, api = self.states(topology), self._client.api
+        self._each(
+            lambda n: (api.unpause if states[n.name] == "paused" else api.start)(n.machine),
+            machines,
+        )
 
     def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Stop machines as a shutdown does; after 20 s they are switched off."""
@@ -166,6 +169,10 @@ class DockerProvider:
         found: list[dict[str, Any]] = self._client.api.containers(
             all=True, filters={"label": f"{LABEL_LAB}={lab}"}
         )
+        return found
+
+    def _networks(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._client.api.networks(filters={"label": LABEL_TOPOLOGY})
         return found
 
     def _ensure_network(self, topology: Topology) -> None:

@@ -47,7 +47,7 @@ class Machine:
     def restart(self) -> None:
         """Switch it off and on."""
         self._provider.stop(self._topology, [self._node])
-        self._provider.start([self._node])
+        self._provider.start(self._topology, [self._node])
         self.boot()
 
 

@@ -13,6 +13,8 @@ from ansible.plugins.action import ActionBase
 
 from labtool import __version__
 from labtool.assets import asset, collections_path
+from labtool.pki import Store, node_files
+from labtool.render import NodeFile
 
 
 class ActionModule(ActionBase):
@@ -47,7 +49,17 @@ class ActionModule(ActionBase):
             for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"):
                 stat = path.stat()
                 digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())
-        lab = self._templar.template(task_vars["lab"])
-        for path in sorted((Path(lab["state_dir"]) / "pki").glob("*.crt")):
-            digest.update(path.read_bytes())
+        # Asking for the keys issues anew what nears its end.
+        for file in self._keys(task_vars):
+            digest.update(file.path.encode() + file.content)
         return digest.hexdigest()
+
+    def _keys(self, task_vars: dict[str, Any]) -> list[NodeFile]:
+        lab, node = (plain(self._templar.template(task_vars[name])) for name in ("lab", "node"))
+        store = Store(Path(lab["state_dir"]) / "pki", lab["spec"]["pki"]["algorithm"])
+        return node_files(store, lab, node)
+
+
+def plain(value: Any) -> Any:
+    """Plain data instead of Ansible's tagged values."""
+    return json.loads(json.dumps(value))
