@@ -149,8 +149,9 @@ def test_the_lock_is_released_after_a_failure() -> None:
             raise KeyboardInterrupt
 
 
-def test_a_lab_of_another_version_is_passed_over_and_still_named(planned: Topology) -> None:
+def test_a_lab_of_another_version_is_passed_over_and_still_named() -> None:
     """It can't be read, and must not stop the others from being listed, or itself from going."""
+    planned = plan()
     folder = lab.save(planned)
     other = paths.private_dir(folder.parent / "older")
     (other / "topology.json").write_text('{"schema": 0, "name": "older"}', encoding="utf-8")
