@@ -57,6 +57,11 @@ def cluster(topology: Topology) -> tuple[str, ...]:
     return tuple(n.name for n in topology.cluster_nodes)
 
 
+def workers(topology: Topology) -> tuple[str, ...]:
+    """One row for each Kubernetes node without a control plane."""
+    return tuple(n.name for n in topology.workers)
+
+
 def machines(topology: Topology) -> tuple[str, ...]:
     """One row for each machine, load balancers too."""
     return tuple(n.name for n in topology.nodes)

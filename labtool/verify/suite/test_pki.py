@@ -6,10 +6,9 @@ import base64
 import re
 from typing import Any
 
-from labtool.components import Role
 from labtool.verify import certs
 from labtool.verify.jobs import PKI
-from labtool.verify.model import CheckFailed, cluster, expect, is_master, masters
+from labtool.verify.model import CheckFailed, cluster, expect, is_master, masters, workers
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
@@ -216,12 +215,10 @@ def _same(digests: dict[str, str], path: str) -> None:
 
 @check(
     "PKI-CA-KEYS",
-    "no CA key lies on a worker",
+    "no key of a CA or of the control plane lies on a worker",
     component="kubelet",
+    on=workers,
 )
-def test_ca_keys(lab: Lab) -> None:
-    for node in lab.cluster:
-        if node.node.role is Role.MASTER:
-            continue
-        keys = [p for p in node["files"] if p.startswith(PKI) and p.endswith(".key")]
-        expect(not keys, f"{node.name} holds {', '.join(keys)}", tried=f"ls {PKI}", node=node.name)
+def test_ca_keys(node: NodeView) -> None:
+    keys = [p for p in node["files"] if p.startswith(PKI) and p.endswith(".key")]
+    expect(not keys, f"{node.name} holds {', '.join(keys)}", tried=f"ls {PKI}")
