@@ -213,6 +213,9 @@ def port(job: Job) -> Answer:
     """Connect to a TCP port; say whether it speaks TLS, and what a nobody is answered."""
     base = f"{job['address']}:{job['port']}"
     secure = _web_once({"url": f"https://{base}/", "timeout": 3, "limit": 200})
+    if "TimeoutError" in secure.get("error", ""):
+        # Slow, or waiting for words in plain text.
+        secure = _web_once({"url": f"https://{base}/", "timeout": 6, "limit": 200})
     if secure.get("tls"):
         return {"connected": True, "tls": secure["tls"], "status": secure.get("status", 0)}
     plain = _web_once({"url": f"http://{base}/", "timeout": 3, "limit": 200})

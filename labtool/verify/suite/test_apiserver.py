@@ -261,10 +261,17 @@ def test_node_restriction(node: NodeView) -> None:
         what = (
             "a reserved label on itself" if key == "restricted_own" else "a label on another node"
         )
+        tried = f"PATCH nodes as system:node:{node.name} (dry run)"
         expect(
-            answer.get("status") == 403 and "is not allowed to modify" in answer["body"],  # noqa: PLR2004
+            "status" in answer,
+            f"the API did not answer the kubelet of {node.name}",
+            tried=tried,
+            got=said(answer),
+        )
+        expect(
+            answer["status"] == 403 and "is not allowed to modify" in answer["body"],  # noqa: PLR2004
             f"the kubelet of {node.name} may set {what}",
-            tried=f"PATCH nodes as system:node:{node.name} (dry run)",
+            tried=tried,
             got=said(answer),
         )
 
