@@ -222,9 +222,11 @@ class Cluster:
             said = json.loads(self.ask(pod, "dial", host=host, port=port, **wanted))
         except ApiRefused as error:
             raise CheckFailed(f"no answer over {tried}", tried=tried, got=error.message) from error
-        if said.get("errors"):
-            raise CheckFailed(f"no answer over {tried}", tried=tried, got=said["errors"][0])
-        return list(said.get("responses", []))
+        # An answer that is none, such as 404 from who knows whom, is in neither list.
+        if said.get("errors") or not said.get("responses"):
+            got = (said.get("errors") or ["neither an answer nor an error"])[0]
+            raise CheckFailed(f"no answer over {tried}", tried=tried, got=got)
+        return list(said["responses"])
 
     def shell(self, pod: str, line: str) -> tuple[str, str]:
         """Run a shell line in a netexec pod: what it printed, and its error."""

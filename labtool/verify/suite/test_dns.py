@@ -120,7 +120,9 @@ def test_node(node: NodeView, cluster: Cluster) -> None:
 )
 def test_unknown(node: NodeView, cluster: Cluster) -> None:
     pod = f"probe-{node.name}"
-    cluster.ready(pod)
+    # Proof that it is the cluster that answers: anyone else would deny the name too.
+    known = f"kubernetes.default.svc.{cluster.topology.domain}."
+    _expect_answer(cluster, pod, known, cluster.topology.api_service_address)
     name = f"nobody.{NAMESPACE}.svc.{cluster.topology.domain}."
     last: list[tuple[str, float]] = []
 

@@ -137,6 +137,7 @@ def _given(cluster: Cluster, variable: str, path: str, wanted: str) -> None:
     uses=["deployment"],
 )
 def test_deployment(cluster: Cluster) -> None:
+    cluster.made()
     path = f"{APPS}/deployments/web"
 
     def rolled_out(generation: int) -> bool:
