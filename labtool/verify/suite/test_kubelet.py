@@ -265,7 +265,7 @@ def test_static_pods(node: NodeView, api: Api) -> None:
         pod = api.get(f"/api/v1/namespaces/kube-system/pods/{name}-{node.name}")
         source = pod["metadata"]["annotations"].get("kubernetes.io/config.source")
         expect(source == "file", f"pod {name}-{node.name} is no static pod", got=source)
-        conditions = {c["type"]: c["status"] for c in pod["status"]["conditions"]}
+        conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
         expect(
             conditions.get("Ready") == "True",
             f"static pod {name}-{node.name} is not Ready",
