@@ -20,7 +20,7 @@ BATCHES: tuple[Batch, ...] = (
     cluster.NO_CONTROLLERS,
 )
 
-# Check ids that no break of a three-master lab can show to fail, and why.
-EXCEPTIONS: dict[str, str] = {}
+# What a lab without workers can't get wrong.
+WORKER = files.WORKER
 
-__all__ = ["BATCHES", "EXCEPTIONS", "Batch", "Break", "Step"]
+__all__ = ["BATCHES", "WORKER", "Batch", "Break", "Step"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from breaks.files import ETCDCTL
 from breaks.model import MASTERS, Batch, Break, Step, each
 
-_ALARM = """
-id=$(%s endpoint status -w json | sed 's/.*"member_id":\\([0-9]*\\).*/\\1/')
-curl -sf --cacert $PKI/etcd/ca.crt --cert $PKI/etcd/healthcheck-client.crt \
-  --key $PKI/etcd/healthcheck-client.key https://127.0.0.1:2379/v3/maintenance/alarm \
-  -d "{\\"action\\": \\"ACTIVATE\\", \\"memberID\\": \\"$id\\", \\"alarm\\": \\"NOSPACE\\"}"
-""" % ETCDCTL  # noqa: UP031 - braces and dollars stand for themselves
+_RAISE = '{"action": "ACTIVATE", "memberID": "\'$id\'", "alarm": "NOSPACE"}'
+_ALARM = (
+    f"id=$({ETCDCTL} endpoint status -w json | "
+    "sed 's/.*\"member_id\":\\([0-9]*\\).*/\\1/')\n"
+    "curl -sf --cacert $PKI/etcd/ca.crt --cert $PKI/etcd/healthcheck-client.crt "
+    "--key $PKI/etcd/healthcheck-client.key https://127.0.0.1:2379/v3/maintenance/alarm "
+    f"-d '{_RAISE}'"
+)
 
 BALANCER = Batch(
     "balancer",

@@ -21,12 +21,14 @@ printf 'Filename Type Size Used Priority\n/dev/none partition 1000 0 -2\n' >/roo
 mount --bind /root/swaps /proc/swaps
 edit /var/lib/kubelet/config.yaml '/^failSwapOn:/d'
 """
-_DRIVER = "s/^cgroupDriver: cgroupfs/cgroupDriver: other/; s/^cgroupDriver: systemd/cgroupDriver: cgroupfs/; s/^cgroupDriver: other/cgroupDriver: systemd/"
+_DRIVER = "/^cgroupDriver:/ { s/cgroupfs/other/; s/systemd/cgroupfs/; s/other/systemd/ }"
+_ADMIN = "/etc/kubernetes/admin.conf"
+_ETCD_CLIENT = "$PKI/apiserver-etcd-client"
 _UNNAMED = """
 issue $PKI/apiserver.crt $PKI/ca /CN=kube-apiserver 365 \
   "$(names $PKI/apiserver.crt DNS:kubernetes.default)"
 """
-_SERVED = "openssl s_client -connect $ADDRESS:6443 </dev/null | openssl x509 -noout -ext subjectAltName"
+_SERVED = "openssl s_client -connect $ADDRESS:6443 </dev/null | openssl x509 -noout -text"
 
 
 def _map(namespace: str, name: str, sed: str) -> str:
@@ -113,7 +115,7 @@ _KEYS = (
     ),
     Break(
         "a kubeconfig that all can read",
-        (Step("m2", "chmod 644 /etc/kubernetes/admin.conf", "chmod 600 /etc/kubernetes/admin.conf"),),
+        (Step("m2", f"chmod 644 {_ADMIN}", f"chmod 600 {_ADMIN}"),),
         {"PKI-KUBECONFIG-MODES[m2]": "not 0600 and root's: /etc/kubernetes/admin.conf"},
     ),
     Break(
@@ -121,8 +123,8 @@ _KEYS = (
         (
             Step(
                 "m1",
-                "issue $PKI/apiserver-etcd-client.crt $PKI/etcd/ca /CN=nobody 365",
-                "back $PKI/apiserver-etcd-client.crt",
+                f"issue {_ETCD_CLIENT}.crt $PKI/etcd/ca /CN=nobody 365",
+                f"back {_ETCD_CLIENT}.crt",
             ),
         ),
         {"PKI-CHAIN[m1]": "apiserver-etcd-client.crt is for 'nobody'"},
@@ -132,8 +134,8 @@ _KEYS = (
         (
             Step(
                 "m2",
-                "issue $PKI/apiserver-etcd-client.crt $PKI/etcd/ca /CN=kube-apiserver-etcd-client 1",
-                "back $PKI/apiserver-etcd-client.crt",
+                f"issue {_ETCD_CLIENT}.crt $PKI/etcd/ca /CN=kube-apiserver-etcd-client 1",
+                f"back {_ETCD_CLIENT}.crt",
             ),
         ),
         {"PKI-EXPIRY[m2]": "apiserver-etcd-client.crt on m2 expires in 1 days"},
@@ -302,8 +304,7 @@ _COMPONENTS = (
             Step(
                 "m1",
                 f"{ETCDCTL} member add ghost --learner --peer-urls={GHOST}",
-                f"{ETCDCTL} member remove "
-                f"$({ETCDCTL} member list | grep {GHOST} | cut -d, -f1)",
+                f"{ETCDCTL} member remove $({ETCDCTL} member list | grep {GHOST} | cut -d, -f1)",
             ),
         ),
         {
@@ -340,7 +341,11 @@ _OBJECTS = (
         (
             Step(
                 "m1",
-                _map("kube-flannel", "kube-flannel-cfg", 's#"Network": "[^"]*"#"Network": "10.99.0.0/16"#'),
+                _map(
+                    "kube-flannel",
+                    "kube-flannel-cfg",
+                    's#"Network": "[^"]*"#"Network": "10.99.0.0/16"#',
+                ),
                 REAPPLY,
             ),
         ),
@@ -356,7 +361,11 @@ _OBJECTS = (
         (
             Step(
                 "m1",
-                _map("kube-system", "kubeadm-config", "s/kubernetesVersion: .*/kubernetesVersion: v1.9.0/"),
+                _map(
+                    "kube-system",
+                    "kubeadm-config",
+                    "s/kubernetesVersion: .*/kubernetesVersion: v1.9.0/",
+                ),
                 REAPPLY,
             ),
         ),
@@ -385,3 +394,22 @@ _OBJECTS = (
     ),
 )
 BATCH = Batch("files", (*_MACHINES, *_KEYS, *_COMPONENTS, *_OBJECTS))
+
+_STRAY = "$PKI/front-proxy-ca.key"
+WORKER = Batch(
+    "worker",
+    (
+        Break(
+            "a CA's key on a worker",
+            (
+                Step(
+                    "w1",
+                    f"umask 077; openssl ecparam -genkey -name prime256v1 -noout -out {_STRAY}",
+                    f"rm {_STRAY}",
+                ),
+            ),
+            {"PKI-CA-KEYS[w1]": "w1 holds /etc/kubernetes/pki/front-proxy-ca.key"},
+        ),
+    ),
+    only=("PKI", "HOST", "PORTS"),
+)

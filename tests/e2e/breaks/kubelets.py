@@ -33,8 +33,7 @@ chmod 755 /root/runc-without; mv /root/runc-without /usr/local/bin/runc
 """
 _RELEASE = """
 keep /usr/local/bin/containerd
-old=$(containerd --version | awk '{print $3}')
-other containerd "$old" "${old%?}$(( (${old##*[!0-9]} % 10 + 1) % 10 ))"
+other containerd "$(containerd --version)"
 mv /root/other/containerd /usr/local/bin/containerd
 systemctl restart containerd
 """
@@ -121,7 +120,7 @@ FLAGS = Batch(
             (Step("m2", _RUNC, "back /usr/local/bin/runc"),),
             {
                 "RUNTIME-RUNC[m2]": "runc was built without seccomp",
-                "RUNTIME-CONTAINER[m2]": "on m2 that asks for the runtime's seccomp filter has none",
+                "RUNTIME-CONTAINER[m2]": "on m2 that asks for .* seccomp filter has none",
             },
         ),
         Break(
@@ -142,7 +141,8 @@ FLAGS = Batch(
                 ),
             ),
             {
-                "KUBELET-EXEC[m3]": "a command could not be run in a pod",
+                "KUBELET-EXEC[m3]": "a command in a pod failed|no stream to a pod through exec",
+                "KUBELET-PORT-FORWARD[m3]": "no stream to a pod through portforward",
                 "PORTS-OPEN[m3:10010]": "containerd .* takes no connection on m3",
             },
         ),
@@ -171,7 +171,6 @@ FLAGS = Batch(
 _LEASE = "kc -n kube-node-lease patch lease m3 --type=merge -p"
 _OLD = '{"spec":{"renewTime":"2020-01-01T00:00:00.000000Z"}}'
 _CNI = "/etc/cni/net.d/10-flannel.conflist"
-_IS_READY = """kc get node m2 -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'"""
 _PARTS = (
     "UNIT", "FLAGS", "HEALTHZ", "ANONYMOUS", "SERVING-CERT", "ROTATION", "CONFIG", "NODE",
     "LEASE", "STATIC-PODS",
@@ -183,7 +182,12 @@ STOPPED = Batch(
         Break(
             "the kubelet is stopped",
             (
-                Step("m3", "systemctl stop kubelet", "systemctl start kubelet"),
+                Step(
+                    "m3",
+                    "systemctl stop kubelet",
+                    "systemctl start kubelet",
+                    healed="soon 60 'condition m3 True'",
+                ),
                 Step("m1", f"soon 20 '! curl -sk https://$M3:10250/healthz'\n{_LEASE} '{_OLD}'"),
             ),
             {
@@ -207,8 +211,8 @@ STOPPED = Batch(
                     "m2",
                     f"keep {_CNI}; rm {_CNI}",
                     f"back {_CNI}",
-                    wait=f"soon 60 '{_IS_READY} | grep -q False'",
-                    healed=f"soon 60 '{_IS_READY} | grep -q True'",
+                    wait="soon 60 'condition m2 False'",
+                    healed="soon 60 'condition m2 True'",
                 ),
             ),
             {
@@ -225,4 +229,3 @@ STOPPED = Batch(
         "RUNTIME-SANDBOX", *(f"KUBELET-{part}" for part in _PARTS),
     ),
 )  # fmt: skip
-

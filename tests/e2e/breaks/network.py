@@ -16,7 +16,7 @@ PODS = Batch(
             (
                 Step(
                     "m1",
-                    "drop 'postrouting: ip saddr $PODS ip daddr $PODS oifname flannel.1 masquerade'",
+                    'drop "postrouting: ip saddr $PODS ip daddr $PODS oif flannel.1 masquerade"',
                     "pass",
                 ),
             ),
@@ -25,7 +25,10 @@ PODS = Batch(
         Break(
             "pods get a smaller MTU than there is",
             (Step("m1", f"edit {_ENV} s/FLANNEL_MTU=.*/FLANNEL_MTU=1400/", f"back {_ENV}"),),
-            {"CNI-FLANNEL-POD-MTU[m1]": "a pod on m1 has MTU 1400, flannel.1 has"},
+            {
+                "CNI-FLANNEL-POD-MTU[m1]": "a pod on m1 has MTU 1400, flannel.1 has",
+                "CNI-FLANNEL-FULL-SIZE[m2>m1]": "no answer over udp",
+            },
         ),
         Break(
             "nobody gets to the kubelet's port",
@@ -38,7 +41,8 @@ PODS = Batch(
             ),
             {
                 "KUBELET-LOGS[m1]": "/pods/probe-m1/log",
-                "KUBELET-EXEC[m1]": "a command could not be run in a pod",
+                "KUBELET-EXEC[m1]": "no stream to a pod through exec",
+                "KUBELET-PORT-FORWARD[m1]": "no stream to a pod through portforward",
                 "KUBELET-CONFIG[m1]": "/nodes/m1/proxy/configz",
                 "KUBELET-ANONYMOUS[m1]": "kubelet on m1 should answer an anonymous client",
                 "KUBELET-SERVING-CERT[m1]": "certificate on m1 is not valid for",
@@ -58,7 +62,12 @@ PODS = Batch(
             "large packets are lost on their way",
             (Step("m3", "drop 'forward: meta l4proto udp meta length > 1300 drop'", "pass"),),
             pairs(
-                "CNI-FLANNEL-FULL-SIZE", "no answer .*udp|in time", "m1>m3", "m2>m3", "m3>m1", "m3>m2"
+                "CNI-FLANNEL-FULL-SIZE",
+                "no answer .*udp|in time",
+                "m1>m3",
+                "m2>m3",
+                "m3>m1",
+                "m3>m2",
             ),
         ),
     ),
@@ -83,8 +92,19 @@ SERVICES = Batch(
     (
         Break(
             "pods can't come back to themselves",
-            (Step("m1", f"edit {_CNI} 's/\"hairpinMode\": true/\"hairpinMode\": false/'", f"back {_CNI}"),),
-            {"PROXY-HAIRPIN[m1]": "no answer .*peer-m1|in time"},
+            (
+                Step(
+                    "m1",
+                    f'edit {_CNI} \'s/"hairpinMode": true/"hairpinMode": false/\'',
+                    f"back {_CNI}",
+                ),
+            ),
+            {
+                "PROXY-HAIRPIN[m1]": "no answer .*peer-m1|in time",
+                "PROXY-BALANCE[m1]": "connections from m1 reach every pod|no answer|in time",
+            },
+            also=("PROXY-POD[m1]", "PROXY-AFFINITY[m1]"),
+            why="where a Service leads the pod to itself, one time in three",
         ),
         Break(
             "kube-proxy in another mode",
@@ -121,7 +141,7 @@ SERVICES = Batch(
                     "kill -STOP $(pidof kube-proxy); nft delete table ip kube-proxy",
                     "kill -KILL $(pidof kube-proxy)",
                     healed="soon 90 'curl -sf http://127.0.0.1:10256/healthz'\n"
-                    "soon 90 'nft list table ip kube-proxy | grep -q \"dport 443\"'",
+                    "soon 90 'nft list table ip kube-proxy'",
                 ),
             ),
             {

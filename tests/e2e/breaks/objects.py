@@ -61,9 +61,7 @@ def _policy(resource: str, name: str, operations: tuple[Operation, ...]) -> list
         "matchConditions": [{"name": "it", "expression": f"object.metadata.name == '{name}'"}],
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
-        "mutations": [
-            {"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(operations)}}
-        ],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(operations)}}],
     }
     metadata = {"name": title, "labels": labels}
     return [
@@ -161,7 +159,7 @@ _PODS = (
     _changed(
         "a pod with its node's address: peer-m3",
         "/pods",
-        (_add("/spec/hostNetwork", True),),
+        (_add("/spec/hostNetwork", value=True),),
         {"CNI-FLANNEL-POD-ADDRESS[m3]": "pod peer-m3 has .*, which is not in 10.244"},
     ),
 )
@@ -234,7 +232,7 @@ _WORKLOADS = (
     _changed(
         "never due: cron",
         "batch/cronjobs",
-        (_put("/spec/suspend", True),),
+        (_put("/spec/suspend", value=True),),
         {"OBJECTS-CRONJOB": "the CronJob makes a Job"},
     ),
     _changed(
@@ -279,4 +277,3 @@ BATCH = Batch(
         "PROXY-NODE", "CNI-FLANNEL-POD-ADDRESS", "DNS-RESOLV",
     ),
 )  # fmt: skip
-

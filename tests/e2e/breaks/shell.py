@@ -8,8 +8,11 @@ export LC_ALL=C
 kept=/root/kept; mkdir -p $kept
 PKI=/etc/kubernetes/pki; MANIFESTS=/etc/kubernetes/manifests
 
-# kc ...: kubectl as administrator, through the first master that is not this one's own trouble
-kc() { kubectl --kubeconfig=/etc/kubernetes/super-admin.conf --server="https://${API:-$ADDRESS}:6443" "$@"; }
+# kc ...: kubectl as administrator, at this node's own API server or at $API
+kc() {
+  kubectl --kubeconfig=/etc/kubernetes/super-admin.conf \
+    --server="https://${API:-$ADDRESS}:6443" "$@"
+}
 
 # keep FILE...: save a copy, once; back FILE...: put it back, in one move
 place() { echo "$kept/$(echo "$1" | tr / _)"; }
@@ -45,8 +48,10 @@ soon() {
 issue() {
   keep "$1"
   openssl req -new -key "${1%.crt}.key" -subj "$3" -out /root/csr 2>/dev/null
-  { [ -z "${5:-}" ] || echo "subjectAltName=$5"; echo extendedKeyUsage=serverAuth,clientAuth; } >/root/ext
-  openssl x509 -req -in /root/csr -CA "$2.crt" -CAkey "$2.key" -set_serial "0x$(openssl rand -hex 8)" \
+  echo extendedKeyUsage=serverAuth,clientAuth >/root/ext
+  [ -z "${5:-}" ] || echo "subjectAltName=$5" >>/root/ext
+  serial=0x$(openssl rand -hex 8)
+  openssl x509 -req -in /root/csr -CA "$2.crt" -CAkey "$2.key" -set_serial "$serial" \
     -days "$4" -extfile /root/ext -out /root/new.crt 2>/dev/null
   cp -a "$1" "${1%/*}/.new"; cat /root/new.crt >"${1%/*}/.new"; mv -f "${1%/*}/.new" "$1"
 }
@@ -57,10 +62,14 @@ names() {
     sed 's/ //g; s/IPAddress:/IP:/g' | tr , '\n' | grep -vx "$2" | paste -sd,
 }
 
-# other NAME OLD NEW: a copy of a running program that says it is another release
+# other NAME RELEASE: a copy of a running program that says it is another release
 other() {
+  old=$(echo "$2" | grep -oE '[0-9]+[.][0-9]+[.][0-9]+')
+  last=${old##"${old%?}"}; set -- "$1" "$old" "${old%?}$(((last + 1) % 10))"
   mkdir -p /root/other
-  sed "s/$(echo "$2" | sed 's/[.]/\\./g')/$3/g" "/proc/$(pidof -s "$1")/exe" >"/root/other/$1"; chmod 755 "/root/other/$1"
+  dots=$(echo "$2" | sed 's/[.]/\\./g')
+  sed "s/$dots/$3/g" "/proc/$(pidof -s "$1")/exe" >"/root/other/$1"
+  chmod 755 "/root/other/$1"
 }
 
 # remount NAME: sed lines that mount /root/other/NAME over a static pod's program
@@ -74,16 +83,23 @@ drop() {
   nft list table ip labtool_break >/dev/null 2>&1 || nft add table ip labtool_break
   for line; do
     hook=${line%%:*}
-    kind="filter hook $hook priority -5"; [ "$hook" = postrouting ] && kind="nat hook $hook priority 50"
+    kind="filter hook $hook priority -5"
+    if [ "$hook" = postrouting ]; then kind="nat hook $hook priority 50"; fi
     nft "add chain ip labtool_break $hook { type $kind; }"
     nft "add rule ip labtool_break $hook ${line#*:}"
   done
 }
 pass() { nft delete table ip labtool_break 2>/dev/null || true; }
 
+# condition NODE STATE: whether the API says so of a node's readiness
+condition() {
+  kc get node "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}' | grep -qx "$2"
+}
+
 # fresh LEASE NOT: whether a lease is renewed, by another node than NOT
 fresh() {
-  kc -n kube-system get lease "$1" -o 'jsonpath={.spec.holderIdentity} {.spec.renewTime}' >/root/lease
+  what='jsonpath={.spec.holderIdentity} {.spec.renewTime}'
+  kc -n kube-system get lease "$1" -o "$what" >/root/lease
   read -r holder renewed </root/lease || true
   [ "${holder%%_*}" != "$2" ] && [ $(($(date +%s) - $(date -d "$renewed" +%s))) -lt 6 ]
 }
