@@ -245,7 +245,7 @@ def _api_jobs(node: Node) -> Jobs:
                 command("grep", "-F", f"{AUDIT_MARK}-{node.name}", AUDIT_LOG, until_ok=4),
             ],
         },
-        "api_to_etcd": command("ss", "-Hnt", "state", "established", "dport", "=", ":2379"),
+        "api_to_etcd": command("ss", "-Hntp", "state", "established", "dport", "=", ":2379"),
     }
 
 

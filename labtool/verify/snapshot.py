@@ -116,9 +116,10 @@ class NodeView:
         """
         done = self[key]
         if done["code"] != 0:
+            argv = jobs(self.topology, self.node)[key]["argv"]
             raise CheckFailed(
-                f"a command failed on {self.name} with exit code {done['code']}",
-                tried=" ".join(jobs(self.topology, self.node)[key]["argv"]),
+                f"{argv[0]} failed on {self.name} with exit code {done['code']}",
+                tried=" ".join(argv),
                 got=done["err"] or done["out"],
             )
         return str(done["out"])

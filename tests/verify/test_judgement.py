@@ -286,7 +286,11 @@ def test_every_etcd_member_is_listed(see: See, three_masters: Topology) -> None:
 
     def view(servers: list[str]) -> NodeView:
         line = ["kube-apiserver", f"--etcd-servers={','.join(servers)}"]
-        return see("m1", processes={"kube-apiserver": [line]}, api_to_etcd=ran("x 127.0.0.1:2379"))
+        return see(
+            "m1",
+            processes={"kube-apiserver": [line]},
+            api_to_etcd=ran('x 127.0.0.1:2379 users:(("kube-apiserver",pid=7,fd=9))'),
+        )
 
     test_apiserver.test_etcd(view(urls))
     with pytest.raises(CheckFailed, match="does not list every etcd member"):
