@@ -121,9 +121,9 @@ NO_CONTROLLERS = Batch(
             ),
             {
                 "ETCD-HEALTH[m2]": "the etcd member on m2 is not healthy",
-                "ETCD-MEMBERS[m2]": "etcd.* on m2",
-                "ETCD-LEADER": "etcd.* on m2",
-                "ETCD-VERSION[m2]": "etcd.* on m2",
+                "ETCD-MEMBERS[m2]": "etcdctl failed on m2",
+                "ETCD-LEADER": "etcdctl failed on m2",
+                "ETCD-VERSION[m2]": "etcdctl failed on m2",
                 "ETCD-HASH": "the members can't all be asked|of 3 members answered",
                 "ETCD-CLIENT-TLS[m2]": "etcd on m2 did not answer",
                 "ETCD-PEER-TLS[m2]": "etcd on m2 did not answer",

@@ -269,7 +269,7 @@ CUT_OFF = Batch(
             {
                 "ETCD-HEALTH[m3]": "the etcd member on m3 is not healthy",
                 "ETCD-LEADER": "the members don't agree on one leader",
-                "ETCD-MEMBERS[m3]": "etcd.* on m3",
+                "ETCD-MEMBERS[m3]": "etcdctl failed on m3",
                 "ETCD-METRICS[m3]": "etcd on m3 has no leader",
                 "ETCD-CLIENT-TLS[m3]": "etcd on m3 did not answer",
                 "ETCD-SERVER-CERT[m3]": "etcd on m3 showed no certificate on port 2379",

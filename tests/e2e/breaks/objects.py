@@ -53,12 +53,14 @@ def _policy(resource: str, name: str, operations: tuple[Operation, ...]) -> list
         "resources": [plural],
     }
     labels = {"labtool-break": "yes"}
+    # A pod that is to get its name from the API server comes without one.
+    it = f"has(object.metadata.name) && object.metadata.name == '{name}'"
     spec = {
         "matchConstraints": {
             "namespaceSelector": {"matchExpressions": [spaces]},
             "resourceRules": [rule],
         },
-        "matchConditions": [{"name": "it", "expression": f"object.metadata.name == '{name}'"}],
+        "matchConditions": [{"name": "it", "expression": it}],
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(operations)}}],
@@ -95,6 +97,7 @@ def _changed(
 
 
 _TITLES = "mutatingadmissionpolicy,mutatingadmissionpolicybinding"
+_SLOW_START = {"postStart": {"sleep": {"seconds": 3}}}
 _SLOW_END = {"preStop": {"sleep": {"seconds": 15}}}
 _PODS = (
     _changed(
@@ -211,7 +214,11 @@ _WORKLOADS = (
     _changed(
         "pods in no order and without names: ordered",
         "apps/statefulsets",
-        (_put("/spec/podManagementPolicy", "Parallel"), _put("/spec/serviceName", "other")),
+        (
+            _put("/spec/podManagementPolicy", "Parallel"),
+            _put("/spec/serviceName", "other"),
+            _add("/spec/template/spec/containers/0/lifecycle", _SLOW_START),
+        ),
         {
             "OBJECTS-STATEFULSET": "ordered-1 was made before ordered-0 was ready",
             "OBJECTS-STATEFULSET-DNS": r"ordered-1.ordered\S+ resolves to the pod's address",
