@@ -47,9 +47,13 @@ def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
     """
     deadline = time.monotonic() + READY_SECONDS
     missing = ["the API"]
-    with httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct:
+    # One connection for all polls: each new one costs the few cores a handshake.
+    with (
+        client(topology) as api,
+        httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct,
+    ):
         while missing:
-            missing = _missing(topology, direct)
+            missing = _missing(topology, direct, api)
             if not missing:
                 return
             on_progress("; ".join(missing))
@@ -63,17 +67,16 @@ def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
 
 
 def _trust(topology: Topology) -> ssl.SSLContext:
-    lab.require_keys(topology)
     return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 
-def _missing(topology: Topology, direct: httpx2.Client) -> list[str]:
+def _missing(topology: Topology, direct: httpx2.Client, api: Client) -> list[str]:
     """What still keeps the lab from being ready, in boot order; asks no further than needed."""
     late = [n.name for n in topology.masters if not _serves(direct, n.address)]
     if late:
         return [f"the API server of {', '.join(late)}"]
     try:
-        return _missing_objects(topology)
+        return _missing_objects(topology, api)
     except (ApiError, httpx2.HTTPError) as error:
         return [f"the API through port {topology.api_port}: {error}"]
 
@@ -85,8 +88,7 @@ def _serves(direct: httpx2.Client, address: str) -> bool:
         return False
 
 
-def _missing_objects(topology: Topology) -> list[str]:
-    api = client(topology)
+def _missing_objects(topology: Topology, api: Client) -> list[str]:
     ready = {n.metadata.name for n in api.list(KubeNode) if n.metadata and node_is_ready(n.status)}
     wanted = [n.name for n in topology.cluster_nodes]
     if topology.spec["cni"] == "none":

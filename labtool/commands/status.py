@@ -72,7 +72,8 @@ def _nodes(topology: Topology) -> tuple[dict[str, str], str]:
     from labtool import cluster  # noqa: PLC0415
 
     try:
-        found = list(cluster.client(topology).list(Node))
+        with cluster.client(topology) as api:
+            found = list(api.list(Node))
     except (ApiError, httpx2.HTTPError, OSError) as error:
         return {}, f"doesn't answer ({error})"
     conditions = {}
