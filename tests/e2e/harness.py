@@ -237,11 +237,10 @@ class Lab:
         """The names of its Kubernetes nodes."""
         return tuple(n for n in self.addresses if not n.startswith("lb"))
 
-    @property
-    def api(self) -> Client:
-        """A client of its API through the port on 127.0.0.1."""
+    def api(self, seconds: float) -> Client:
+        """A client of its API through the port on 127.0.0.1; whoever asks for it closes it."""
         config = KubeConfig.from_file(str(self.state / "pki" / "admin.conf"))
-        return Client(config=config, trust_env=False, timeout=httpx2.Timeout(6))
+        return Client(config=config, trust_env=False, timeout=httpx2.Timeout(seconds))
 
     def run(self, verb: str, *words: str, **options: Any) -> Done:
         """`labtool VERB LAB WORDS`."""
