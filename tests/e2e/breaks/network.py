@@ -112,7 +112,8 @@ SERVICES = Batch(
                 Step(
                     "m1",
                     _IPTABLES + _REPLACE,
-                    REAPPLY + "\n" + _REPLACE,
+                    # The others too: a hung one that starts again may still see the wrong mode.
+                    f"{REAPPLY}\nkc -n kube-system delete pod -l k8s-app=kube-proxy --wait=false",
                     wait=f"soon 90 '{_MODE} iptables'",
                     healed=f"soon 90 '{_MODE} nftables'",
                 ),
@@ -140,7 +141,8 @@ SERVICES = Batch(
                     "m3",
                     "kill -STOP $(pidof kube-proxy); nft delete table ip kube-proxy",
                     "kill -KILL $(pidof kube-proxy)",
-                    healed="soon 90 'curl -sf http://127.0.0.1:10256/healthz'\n"
+                    healed=f"soon 90 '{_MODE} nftables'\n"
+                    "soon 90 'curl -sf http://127.0.0.1:10256/healthz'\n"
                     "soon 90 'nft list table ip kube-proxy'",
                 ),
             ),

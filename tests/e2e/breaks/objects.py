@@ -217,6 +217,7 @@ _WORKLOADS = (
         (
             _put("/spec/podManagementPolicy", "Parallel"),
             _put("/spec/serviceName", "other"),
+            _put("/spec/template/spec/terminationGracePeriodSeconds", 5),
             _add("/spec/template/spec/containers/0/lifecycle", _SLOW_START),
         ),
         {
