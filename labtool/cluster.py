@@ -6,6 +6,7 @@ that our own requests use (docs/architecture.md argues the choice).
 
 from __future__ import annotations
 
+import datetime as dt
 import ssl
 import time
 from collections.abc import Callable
@@ -15,11 +16,13 @@ import httpx2
 from lightkube import Client, KubeConfig
 from lightkube.core.exceptions import ApiError
 from lightkube.resources.apps_v1 import DaemonSet, Deployment
+from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Node as KubeNode
+from lightkube.resources.core_v1 import Pod
 
 from labtool import lab
 from labtool.errors import WaitTimeoutError
-from labtool.topology import Topology
+from labtool.topology import Restarted, Topology
 
 if TYPE_CHECKING:
     from lightkube.models.core_v1 import NodeStatus
@@ -35,12 +38,15 @@ def client(topology: Topology) -> Client:
     return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10))
 
 
-def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
+def wait_ready(
+    topology: Topology, on_progress: Callable[[str], None], restarted: Restarted | None = None
+) -> None:
     """Wait until each API server is ready, each node Ready and the add-ons serve.
 
     Args:
         topology: the lab.
         on_progress: called with what is still missing.
+        restarted: machines whose state from before doesn't count.
 
     Raises:
         WaitTimeoutError: the deadline passed; says what was missing last.
@@ -53,7 +59,7 @@ def wait_ready(topology: Topology, on_progress: Callable[[str], None]) -> None:
         httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct,
     ):
         while missing:
-            missing = _missing(topology, direct, api)
+            missing = _missing(topology, direct, api, restarted or Restarted())
             if not missing:
                 return
             on_progress("; ".join(missing))
@@ -70,13 +76,15 @@ def _trust(topology: Topology) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 
-def _missing(topology: Topology, direct: httpx2.Client, api: Client) -> list[str]:
+def _missing(
+    topology: Topology, direct: httpx2.Client, api: Client, restarted: Restarted
+) -> list[str]:
     """What still keeps the lab from being ready, in boot order; asks no further than needed."""
     late = [n.name for n in topology.masters if not _serves(direct, n.address)]
     if late:
         return [f"the API server of {', '.join(late)}"]
     try:
-        return _missing_objects(topology, api)
+        return _stale(api, restarted) or _missing_objects(topology, api)
     except (ApiError, httpx2.HTTPError) as error:
         return [f"the API through port {topology.api_port}: {error}"]
 
@@ -86,6 +94,36 @@ def _serves(direct: httpx2.Client, address: str) -> bool:
         return direct.get(f"https://{address}:6443/readyz").status_code == httpx2.codes.OK
     except httpx2.HTTPError:
         return False
+
+
+def _stale(api: Client, restarted: Restarted) -> list[str]:
+    """Nodes without a heartbeat since they were started, and containers from before."""
+    if not restarted.nodes:
+        return []
+    beats = {}
+    for lease in api.list(Lease, namespace="kube-node-lease"):
+        if lease.metadata and lease.spec and lease.spec.renewTime:
+            beats[lease.metadata.name] = lease.spec.renewTime
+    silent = [n for n in sorted(restarted.nodes) if _before(beats.get(n), restarted.since)]
+    if silent:
+        return [f"the heartbeat of {', '.join(silent)}"]
+    old = [
+        f"{pod.metadata.name}" if pod.metadata else "a pod"
+        for namespace in ("kube-system", "kube-flannel")
+        for pod in api.list(Pod, namespace=namespace)
+        if pod.spec and pod.spec.nodeName in restarted.nodes and _is_old(pod, restarted.since)
+    ]
+    return [f"{len(old)} pods to start again, {old[0]} among them"] if old else []
+
+
+def _is_old(pod: Pod, since: dt.datetime) -> bool:
+    statuses = (pod.status.containerStatuses or []) if pod.status else []
+    running = [s.state.running for s in statuses if s.state and s.state.running]
+    return any(_before(r.startedAt, since) for r in running)
+
+
+def _before(moment: dt.datetime | None, since: dt.datetime) -> bool:
+    return moment is None or moment < since
 
 
 def _missing_objects(topology: Topology, api: Client) -> list[str]:

@@ -16,7 +16,7 @@ from labtool.console import Console
 from labtool.errors import UsageError
 from labtool.providers.docker import DockerProvider
 from labtool.spec import LabSpec
-from labtool.topology import Topology, plan
+from labtool.topology import Restarted, Topology, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ def _converge(playbook: Playbook, console: Console) -> Outcome:
     return outcome
 
 
-def wait_ready(topology: Topology, console: Console) -> None:
+def wait_ready(topology: Topology, console: Console, restarted: Restarted | None = None) -> None:
     """Wait until the cluster serves, showing what is still missing."""
     # The Kubernetes client costs a third of a second; only commands that wait pay it.
     from labtool import cluster  # noqa: PLC0415
 
     with console.step("Cluster ready") as step:
-        cluster.wait_ready(topology, step.update)
+        cluster.wait_ready(topology, step.update, restarted)
         step.update(f"{len(topology.cluster_nodes)} nodes")
 
 
@@ -141,8 +141,8 @@ def start(topology: Topology, provider: DockerProvider, console: Console) -> Non
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
         with console.step(f"Start {topology.name}"):
-            provider.start(topology, topology.nodes)
-        wait_ready(topology, console)
+            restarted = provider.start(topology, topology.nodes)
+        wait_ready(topology, console, restarted)
 
 
 def delete(name: str, provider: DockerProvider, console: Console) -> None:

@@ -8,6 +8,7 @@ here.
 
 from __future__ import annotations
 
+import datetime as dt
 import ipaddress
 import itertools
 import json
@@ -27,6 +28,7 @@ _POOL = ipaddress.ip_network("172.30.0.0/16")
 _BALANCER_OFFSET = 5
 _MASTER_OFFSET = 10
 _WORKER_OFFSET = 30
+_LONG_AGO = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,19 @@ class Topology:
             "nameservers": tuple(data["nameservers"]),
         }
         return cls(**fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """Machines that were started, and when: what the API says of them from before is stale."""
+
+    nodes: frozenset[str] = frozenset()
+    since: dt.datetime = _LONG_AGO
+
+    @classmethod
+    def now(cls, nodes: Iterable[str]) -> Restarted:
+        """Machines that are about to be started; the API's times are whole seconds."""
+        return cls(frozenset(nodes), dt.datetime.now(dt.UTC).replace(microsecond=0))
 
 
 def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_port: int) -> Topology:

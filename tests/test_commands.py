@@ -186,9 +186,12 @@ def test_list_has_one_word_for_each_lab(
     """As JSON, and as a table."""
     made = plan()
     engine.there, engine.state = [made], states
+    # Another user's lab has no state folder here: its machines alone tell.
+    assert run(monkeypatch, "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["state"] == word
+    lab.save(made)
     assert run(monkeypatch, "list", "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "partial"
-    lab.save(made)
     lab.mark_ready(made)
     assert run(monkeypatch, "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == [

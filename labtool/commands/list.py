@@ -13,7 +13,7 @@ from labtool.topology import Topology
 
 def summary(topology: Topology, states: dict[str, str]) -> str:
     """One word for a lab: running, stopped, degraded or partial."""
-    if not lab.is_ready(topology):
+    if lab.state(topology).exists() and not lab.is_ready(topology):
         return "partial"
     running = sum(state == "running" for state in states.values())
     if running == len(states):

@@ -22,7 +22,7 @@ from docker.types import IPAMConfig, IPAMPool, Mount
 from labtool import engine
 from labtool.components import CLUSTER, Role
 from labtool.errors import ProviderError
-from labtool.topology import API_PORT, Node, Topology
+from labtool.topology import API_PORT, Node, Restarted, Topology
 
 LABEL_LAB = "labtool.lab"
 LABEL_NODE = "labtool.node"
@@ -126,13 +126,17 @@ class DockerProvider:
         waiting = [n for n in topology.nodes if states[n.name] != "running"]
         return self._each(bring_up, waiting)
 
-    def start(self, topology: Topology, machines: Sequence[Node]) -> None:
+    def start(self, topology: Topology, machines: Sequence[Node]) -> Restarted:
         """Start machines that exist; one that is paused goes on."""
         states, api = self.states(topology), self._client.api
+        restarted = Restarted.now(
+            n.name for n in machines if n.role in CLUSTER and states[n.name] != "running"
+        )
         self._each(
             lambda n: (api.unpause if states[n.name] == "paused" else api.start)(n.machine),
             machines,
         )
+        return restarted
 
     def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Stop machines as a shutdown does; after 20 s they are switched off."""
