@@ -69,6 +69,7 @@ class FakeProvider:
 
     def start(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Note it."""
+        del topology
         self.world.do(f"start {len(machines)}")
 
     def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
