@@ -262,7 +262,10 @@ CUT_OFF = Batch(
                     "pass",
                     wait="soon 30 'curl -s http://127.0.0.1:2381/metrics | "
                     "grep -q ^etcd_server_has_leader.0'\n"
-                    "soon 30 '! curl -m 3 -sf --cacert $PKI/ca.crt https://$ADDRESS:6443/readyz'",
+                    "soon 30 '! curl -m 3 -sf --cacert $PKI/ca.crt https://$ADDRESS:6443/readyz'\n"
+                    # A connection that is silent only learns of it when it speaks again.
+                    "ss -K dport = :2379 >/dev/null 2>&1 || true\n"
+                    "soon 60 '! ss -Hntp state established dport = :2379 | grep kube-apiserver'",
                     healed=f"soon 60 '{_SERVES}'",
                 ),
             ),
