@@ -8,6 +8,7 @@ docker SDK: with pipelining a task is one exec, without any process on the host.
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import docker
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.connection import ConnectionBase
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, NotFound
 from docker.utils.socket import STDERR, frames_iter
 
 DOCUMENTATION = """
@@ -43,6 +44,16 @@ options:
       - name: ansible_docker_connect_timeout
 """
 
+CONFLICT = 409
+# A module that comes while systemd still sets the machine up loses its files: the last
+# thing before sysinit.target is to empty /tmp. Asked once a boot, since /run is new then.
+UP = (
+    "[ -e /run/labtool-up ] || { n=0; "
+    "until systemctl is-active -q sysinit.target </dev/null 2>/dev/null; do "
+    "n=$((n + 1)); [ $n -lt 1200 ] || { echo 'systemd does not come up' >&2; exit 1; }; "
+    "sleep 0.05; done; : >/run/labtool-up; }; "
+)
+
 
 class Connection(ConnectionBase):
     """One container."""
@@ -59,24 +70,10 @@ class Connection(ConnectionBase):
         return str(self.get_option("remote_addr"))
 
     def _connect(self) -> Connection:
-        if self._connected:
-            return self
+        self._client = self._client or docker.from_env()
         super()._connect()
-        deadline = time.monotonic() + int(self.get_option("connect_timeout"))
-        while not self._answers():
-            if time.monotonic() > deadline:
-                raise AnsibleConnectionFailure(f"container {self._container} does not run")
-            time.sleep(0.1)
         self._connected = True
         return self
-
-    def _answers(self) -> bool:
-        """Whether the container runs and its systemd can be asked."""
-        try:
-            self._client = self._client or docker.from_env()
-            return self._exec(["test", "-S", "/run/systemd/private"], None)[0] == 0
-        except (APIError, DockerException, OSError):
-            return False
 
     def exec_command(
         self,
@@ -87,9 +84,26 @@ class Connection(ConnectionBase):
         """Run a shell command in the container; in_data is its standard input."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         try:
-            return self._exec(["/bin/sh", "-c", cmd], in_data)
+            return self._run(cmd, in_data)
         except (APIError, DockerException, OSError) as error:
             raise AnsibleConnectionFailure(f"container {self._container}: {error}") from error
+
+    def _run(self, cmd: str, in_data: bytes | None = None) -> tuple[int, bytes, bytes]:
+        """Run a shell command once the machine is up; wait while it is still being made."""
+        deadline = time.monotonic() + int(self.get_option("connect_timeout"))
+        while True:
+            try:
+                return self._exec(["/bin/sh", "-c", UP + cmd], in_data)
+            except APIError as error:
+                # It doesn't exist yet, or doesn't run yet.
+                coming = isinstance(error, NotFound) or error.status_code == CONFLICT
+                if not coming:
+                    raise
+                if time.monotonic() > deadline:
+                    raise AnsibleConnectionFailure(
+                        f"container {self._container} does not run"
+                    ) from error
+                time.sleep(0.1)
 
     def _exec(self, argv: list[str], in_data: bytes | None) -> tuple[int, bytes, bytes]:
         api = self._client.api
@@ -108,16 +122,14 @@ class Connection(ConnectionBase):
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file into the container."""
         super().put_file(in_path, out_path)
-        code, _, err = self._exec(
-            ["/bin/sh", "-c", 'cat > "$0"', out_path], Path(in_path).read_bytes()
-        )
+        code, _, err = self._run(f"cat > {shlex.quote(out_path)}", Path(in_path).read_bytes())
         if code:
             raise AnsibleConnectionFailure(f"{out_path} can't be written: {err.decode()}")
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
         """Copy a file out of the container."""
         super().fetch_file(in_path, out_path)
-        code, out, err = self._exec(["cat", in_path], None)
+        code, out, err = self._run(f"cat {shlex.quote(in_path)}")
         if code:
             raise AnsibleConnectionFailure(f"{in_path} can't be read: {err.decode()}")
         Path(out_path).write_bytes(out)
