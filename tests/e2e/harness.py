@@ -147,11 +147,17 @@ class CommandLine:
                 env=self.env,
                 cwd=ROOT,
                 start_new_session=True,
+                preexec_fn=_heed_ctrl_c,
             )
 
     def state(self, lab: str) -> Path:
         """A lab's state folder."""
         return self.home / "state" / "labs" / lab
+
+
+def _heed_ctrl_c() -> None:
+    """A shell's background jobs ignore Ctrl-C, and so would all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def press_ctrl_c(job: subprocess.Popen[bytes]) -> int:
