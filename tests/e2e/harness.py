@@ -147,7 +147,7 @@ class CommandLine:
                 env=self.env,
                 cwd=ROOT,
                 start_new_session=True,
-                preexec_fn=_heed_ctrl_c,
+                preexec_fn=_heed_ctrl_c,  # noqa: PLW1509 - no other thread runs here
             )
 
     def state(self, lab: str) -> Path:
