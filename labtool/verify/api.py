@@ -26,6 +26,8 @@ from labtool.verify.model import CheckFailed
 Json = dict[str, Any]
 _TIMEOUT = httpx2.Timeout(8.0, connect=3.0)
 PATIENCE = 5.0
+# Marks the answer to a call that was made more than once.
+_AGAIN = "labtool_again"
 _EXEC_STDOUT, _EXEC_ERROR = 1, 3
 # k8s.io/apimachinery, pkg/util/remotecommand; k8s.io/kubelet, pkg/cri/streaming/portforward.
 _EXEC_PROTOCOL, _FORWARD_PROTOCOL = "v5.channel.k8s.io", "v4.channel.k8s.io"
@@ -34,7 +36,9 @@ _EXEC_PROTOCOL, _FORWARD_PROTOCOL = "v5.channel.k8s.io", "v4.channel.k8s.io"
 class ApiRefused(CheckFailed):
     """The API answered with an error."""
 
-    def __init__(self, method: str, path: str, status: int, message: str) -> None:
+    def __init__(
+        self, method: str, path: str, status: int, message: str, *, again: bool = False
+    ) -> None:
         super().__init__(
             f"the API answered {status} to {method} {path.split('?', maxsplit=1)[0]}",
             tried=f"{method} {path}",
@@ -42,6 +46,7 @@ class ApiRefused(CheckFailed):
         )
         self.status = status
         self.message = message
+        self.again = again
 
 
 class Api:
@@ -96,11 +101,14 @@ class Api:
             end = time.monotonic() + PATIENCE
             while not self._dead:
                 try:
-                    return self._http.request(method, path, **more)
+                    reply = self._http.request(method, path, **more)
                 except httpx2.HTTPError as error:
                     if time.monotonic() > end:
                         self._dead = f"{type(error).__name__}: {error}"
                     time.sleep(0.3)
+                else:
+                    reply.extensions[_AGAIN] = True
+                    return reply
             raise self._no_answer()
 
     def _no_answer(self) -> CheckFailed:
@@ -119,7 +127,8 @@ class Api:
             more.setdefault("headers", {"Content-Type": "application/json"})
         reply = self.response(method, path, **more)
         if reply.is_error:
-            raise ApiRefused(method, path, reply.status_code, _message(reply))
+            again = _AGAIN in reply.extensions
+            raise ApiRefused(method, path, reply.status_code, _message(reply), again=again)
         return cast("Json", reply.json())
 
     def get(self, path: str) -> Json:
@@ -141,7 +150,13 @@ class Api:
 
     def create(self, path: str, body: Json) -> Json:
         """Create an object."""
-        return self.call("POST", path, body)
+        try:
+            return self.call("POST", path, body)
+        except ApiRefused as error:
+            if error.status != 409 or not error.again:  # noqa: PLR2004
+                raise
+            # The first try made it, and its answer was lost.
+            return self.get(f"{path.partition('?')[0]}/{body['metadata']['name']}")
 
     def patch(self, path: str, body: Json) -> Json:
         """Merge a change into an object."""
