@@ -16,7 +16,8 @@ BATCHES: tuple[Batch, ...] = (
     control_plane.CUT_OFF,
     cluster.BALANCER,
     kubelets.STOPPED,
-    objects.BATCH,
+    objects.PODS,
+    objects.WORKLOADS,
     cluster.NO_CONTROLLERS,
 )
 
