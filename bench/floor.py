@@ -26,6 +26,8 @@ from labtool.topology import Node, Topology, plan
 
 MASTER_ROLES = ("node", "containerd", "etcd", "control_plane", "kubelet")
 BALANCER_ROLES = ("load_balancer",)
+# systemctl has nobody to talk to before.
+_UP = "until systemctl is-active -q sysinit.target 2>/dev/null; do sleep 0.05; done; "
 _START = "sysctl --system -q; systemctl enable -q --now containerd kubelet"
 
 
@@ -53,7 +55,7 @@ def run(name: str, topology_word: str = "3-master") -> tuple[float, list[str]]:
         machine = engine.containers.get(node.machine)
         machine.put_archive("/", _archive(_files(store, variable, node, roles)))
         command = "systemctl start haproxy" if balances else _START
-        machine.exec_run(["sh", "-c", command], detach=True)
+        machine.exec_run(["sh", "-c", _UP + command], detach=True)
     _wait(topology, state)
     seconds = time.monotonic() - began
     return seconds, [engine.containers.get(n.machine).id or "" for n in topology.nodes]

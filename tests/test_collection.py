@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
+import io
 import json
+import subprocess
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -42,62 +45,78 @@ class Ended(Exception):  # noqa: N818 - the end of a module, good or bad
     """A module has reported."""
 
 
-class FakeModule:
-    """What AnsibleModule gives a module, with a systemctl that keeps score."""
+class Machine:
+    """Stands in for a machine: a systemctl that keeps score, and what the module reported.
 
-    params: dict[str, Any] = {}  # noqa: RUF012 - set anew by each test
-    check_mode = False
-    answers: dict[str, tuple[int, str, str]] = {}  # noqa: RUF012 - as above
-    ran: list[list[str]] = []  # noqa: RUF012 - as above
-    report: dict[str, Any] = {}  # noqa: RUF012 - as above
+    Attributes:
+        answers: exit code, output and errors by the longest beginning of a command that fits.
+        ran: the commands of the last module.
+    """
 
-    def __init__(self, **_: Any) -> None:
-        pass
+    def __init__(self) -> None:
+        self.check_mode = False
+        self.params: dict[str, Any] = {}
+        self.answers: dict[str, tuple[int, str, str]] = {}
+        self.ran: list[list[str]] = []
+        self.report: dict[str, Any] = {}
 
     def run_command(self, argv: list[str]) -> tuple[int, str, str]:
-        """Answer as the test wants, by the longest beginning that fits."""
-        type(self).ran.append(argv)
+        """Answer as the test wants, as AnsibleModule does."""
+        self.ran.append(argv)
         line = " ".join(argv)
         fitting = [start for start in self.answers if line.startswith(start)]
         return self.answers[max(fitting, key=len)] if fitting else (0, "", "")
 
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Answer as the test wants, as subprocess does."""
+        return subprocess.CompletedProcess(argv, *self.run_command(list(argv)))
+
     def exit_json(self, **report: Any) -> None:
-        """The good end."""
-        type(self).report = report
+        """The good end of an AnsibleModule."""
+        self.report = report
         raise Ended
 
     def fail_json(self, **report: Any) -> None:
-        """The bad end."""
-        type(self).report = {"failed": True, **report}
-        raise Ended
+        """The bad end of an AnsibleModule."""
+        self.exit_json(failed=True, **report)
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeModule]]:
-    """A fresh AnsibleModule for every module, and records in a folder of our own."""
-    for each in (tree, settled, apply):
-        monkeypatch.setattr(each, "AnsibleModule", FakeModule)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine for every module, with records in a folder of our own."""
+    machine = Machine()
+    monkeypatch.setattr(apply, "AnsibleModule", lambda **_: machine)
     for each in (tree, settled):
+        monkeypatch.setattr(each, "run", machine.run)
         monkeypatch.setattr(each, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(settled, "MARK", tmp_path / "records" / "settled")
-    FakeModule.check_mode = False
-    FakeModule.answers, FakeModule.ran, FakeModule.report = {}, [], {}
-    yield FakeModule
-    FakeModule.check_mode = False
+    return machine
 
 
-def run(which: ModuleType, **params: Any) -> dict[str, Any]:
+def run(which: ModuleType, machine: Machine, **params: Any) -> dict[str, Any]:
     """Run a module to its end; return its report."""
-    FakeModule.params, FakeModule.ran = params, []
-    with pytest.raises(Ended):
+    machine.ran = []
+    if which is apply:
+        machine.params = params
+        with pytest.raises(Ended):
+            which.main()
+        return machine.report
+    given = json.dumps({**params, "_ansible_check_mode": machine.check_mode})
+    said = io.StringIO()
+    with (
+        mock.patch.object(which, "ARGUMENTS", given),
+        contextlib.redirect_stdout(said),
+        contextlib.suppress(SystemExit),
+    ):
         which.main()
-    return FakeModule.report
+    report: dict[str, Any] = json.loads(said.getvalue())
+    return report
 
 
-def lay(files: list[NodeFile], **more: Any) -> dict[str, Any]:
+def lay(machine: Machine, files: list[NodeFile], **more: Any) -> dict[str, Any]:
     """Run labtool.node.tree."""
     defaults: dict[str, Any] = {"absent": [], "units": [], "commands": []}
-    return run(tree, name="role", payload=pack(files), **{**defaults, **more})
+    return run(tree, machine, name="role", payload=pack(files), **{**defaults, **more})
 
 
 def row(path: Path, content: bytes = b"a", mode: int = 0o600, **more: Any) -> dict[str, Any]:
@@ -226,128 +245,124 @@ RUNNING = (0, "ActiveState=active\nUnitFileState=enabled\n", "")
 STOPPED = (0, "ActiveState=inactive\nUnitFileState=disabled\n", "")
 
 
-def test_a_stopped_unit_is_enabled_and_started(module: type[FakeModule], tmp_path: Path) -> None:
+def test_a_stopped_unit_is_enabled_and_started(module: Machine, tmp_path: Path) -> None:
     """Once; then it runs and there is nothing to do."""
     module.answers = {"systemctl show": STOPPED}
     unit = {"name": "a.service", "restart_on": [str(tmp_path)]}
-    report = lay([NodeFile(str(tmp_path / "y"))], units=[unit])
+    report = lay(module, [NodeFile(str(tmp_path / "y"))], units=[unit])
     assert report["changed"] is True
     assert report["changed_units"] == ["a.service"]
-    assert ["systemctl", "enable", "-q", "a.service"] in module.ran
+    assert ["systemctl", "enable", "-q", "--no-reload", "a.service"] in module.ran
     assert ["systemctl", "start", "a.service"] in module.ran
     module.answers = {"systemctl show": RUNNING}
-    report = lay([NodeFile(str(tmp_path / "y"))], units=[unit])
+    report = lay(module, [NodeFile(str(tmp_path / "y"))], units=[unit])
     assert report == {"changed": False, "changed_paths": [], "changed_units": []}
     assert [words[1] for words in module.ran] == ["show"]
 
 
-def test_a_unit_restarts_only_for_its_own_files(module: type[FakeModule], tmp_path: Path) -> None:
+def test_a_unit_restarts_only_for_its_own_files(module: Machine, tmp_path: Path) -> None:
     """Another file of the role is no reason."""
     module.answers = {"systemctl show": RUNNING}
     unit = {"name": "a.service", "restart_on": [str(tmp_path / "a")]}
     files = [NodeFile(str(tmp_path / "a"), b"1"), NodeFile(str(tmp_path / "b"), b"1")]
-    lay(files, units=[unit])
+    lay(module, files, units=[unit])
     files[1] = NodeFile(str(tmp_path / "b"), b"2")
-    assert lay(files, units=[unit])["changed_units"] == []
+    assert lay(module, files, units=[unit])["changed_units"] == []
     files[0] = NodeFile(str(tmp_path / "a"), b"2")
-    assert lay(files, units=[unit])["changed_units"] == ["a.service"]
+    assert lay(module, files, units=[unit])["changed_units"] == ["a.service"]
     assert ["systemctl", "restart", "a.service"] in module.ran
 
 
-def test_a_run_that_broke_off_is_finished_by_the_next(
-    module: type[FakeModule], tmp_path: Path
-) -> None:
+def test_a_run_that_broke_off_is_finished_by_the_next(module: Machine, tmp_path: Path) -> None:
     """The files are in order then, and the unit still runs with the old ones."""
     unit = {"name": "a.service", "restart_on": [str(tmp_path)]}
     files = [NodeFile(str(tmp_path / "y"), b"1")]
     command = {"argv": ["sysctl", "--system"], "when_changed": str(tmp_path)}
     module.answers = {"systemctl show": RUNNING, "sysctl": (1, "", "no such key")}
-    report = lay(files, units=[unit], commands=[command])
+    report = lay(module, files, units=[unit], commands=[command])
     assert report["failed"]
     assert "sysctl failed: no such key" in report["msg"]
     module.answers = {"systemctl show": RUNNING}
-    report = lay(files, units=[unit], commands=[command])
+    report = lay(module, files, units=[unit], commands=[command])
     assert ["sysctl", "--system"] in module.ran
     assert report["changed_units"] == ["a.service"]
-    assert lay(files, units=[unit], commands=[command])["changed"] is False
+    assert lay(module, files, units=[unit], commands=[command])["changed"] is False
 
 
 def test_new_unit_files_are_read_before_units_start(
-    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+    module: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`systemctl daemon-reload`, and only where one changed."""
     module.check_mode = True
-    lay([NodeFile("/etc/systemd/system/labtool-none.service", b"x")])
+    lay(module, [NodeFile("/etc/systemd/system/labtool-none.service", b"x")])
     assert module.ran == []
     module.check_mode = False
     monkeypatch.setattr(tree, "write", lambda *_, **__: True)
-    lay([NodeFile("/etc/systemd/system/labtool-none.service", b"x")])
+    lay(module, [NodeFile("/etc/systemd/system/labtool-none.service", b"x")])
     assert module.ran == [["systemctl", "daemon-reload"]]
 
 
-def test_a_unit_that_fails_brings_its_last_log_lines(module: type[FakeModule]) -> None:
+def test_a_unit_that_fails_brings_its_last_log_lines(module: Machine) -> None:
     """The reason stands in its journal."""
     module.answers = {
         "systemctl show": STOPPED,
         "systemctl start": (1, "", "Job for a.service failed"),
         "journalctl -u a.service": (0, "one\ntwo\n", ""),
     }
-    report = lay([], units=[{"name": "a.service"}])
+    report = lay(module, [], units=[{"name": "a.service"}])
     assert report["failed"]
     assert report["msg"] == "systemctl start a.service failed: Job for a.service failed"
     assert report["last_log_lines"] == ["one", "two"]
 
 
 def test_a_unit_that_never_gets_ready_is_a_failure(
-    module: type[FakeModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a minute."""
     monkeypatch.setattr(tree, "WAIT_SECONDS", 0)
     module.answers = {"systemctl show": STOPPED}
     socket = tmp_path / "socket"
-    report = lay([], units=[{"name": "a.service", "wait_for": str(socket)}])
+    report = lay(module, [], units=[{"name": "a.service", "wait_for": str(socket)}])
     assert report["msg"] == f"a.service did not make {socket} within 0 s"
 
 
 # -- settled -----------------------------------------------------------------------------
 
 
-def ask(digest: str = "d", **more: Any) -> dict[str, Any]:
+def ask(machine: Machine, digest: str = "d", **more: Any) -> dict[str, Any]:
     """Run labtool.node.settled."""
-    return run(settled, **{"digest": digest, "record": False, "objects": False, **more})
+    return run(settled, machine, **{"digest": digest, "record": False, "objects": False, **more})
 
 
-def test_a_machine_is_settled_after_a_run_that_finished(
-    module: type[FakeModule], tmp_path: Path
-) -> None:
+def test_a_machine_is_settled_after_a_run_that_finished(module: Machine, tmp_path: Path) -> None:
     """Not before, and not with other inputs."""
     module.answers = {"systemctl show": RUNNING, "systemctl is-active": (0, "active\n", "")}
-    assert ask()["reasons"] == ["no earlier run has finished here"]
-    lay([NodeFile(str(tmp_path / "y"))], units=[{"name": "a.service"}])
-    assert ask()["settled"] is False
-    assert ask(record=True) == {"changed": False, "settled": True, "reasons": []}
-    assert ask() == {"changed": False, "settled": True, "reasons": []}
-    assert ask("other")["reasons"] == ["the inputs changed"]
+    assert ask(module)["reasons"] == ["no earlier run has finished here"]
+    lay(module, [NodeFile(str(tmp_path / "y"))], units=[{"name": "a.service"}])
+    assert ask(module)["settled"] is False
+    assert ask(module, record=True) == {"changed": False, "settled": True, "reasons": []}
+    assert ask(module) == {"changed": False, "settled": True, "reasons": []}
+    assert ask(module, "other")["reasons"] == ["the inputs changed"]
 
 
-def test_whatever_was_changed_by_hand_is_named(module: type[FakeModule], tmp_path: Path) -> None:
+def test_whatever_was_changed_by_hand_is_named(module: Machine, tmp_path: Path) -> None:
     """Content, mode, a lost file, a turned link, a unit that doesn't run, a lost object."""
     module.answers = {"systemctl show": RUNNING, "systemctl is-active": (0, "active\n", "")}
     paths = {name: tmp_path / name for name in ("content", "mode", "lost", "once", "link")}
     files = [NodeFile(str(paths[n]), b"x", 0o600, once=n == "once") for n in list(paths)[:4]]
     files.append(NodeFile(str(paths["link"]), link="/a"))
-    lay(files, units=[{"name": "a.service"}])
-    ask(record=True)
-    assert ask()["settled"] is True
+    lay(module, files, units=[{"name": "a.service"}])
+    ask(module, record=True)
+    assert ask(module)["settled"] is True
     paths["once"].write_bytes(b"renewed by its owner")
-    assert ask()["settled"] is True
+    assert ask(module)["settled"] is True
     paths["content"].write_bytes(b"y")
     paths["mode"].chmod(0o644)
     paths["lost"].unlink()
     paths["link"].unlink()
     paths["link"].symlink_to("/b")
     module.answers["systemctl is-active"] = (3, "failed\n", "")
-    assert ask()["reasons"] == [
+    assert ask(module)["reasons"] == [
         f"{paths['content']} has other content",
         f"{paths['mode']} has mode 0644 instead of 0600",
         f"{paths['lost']} is missing",
@@ -356,52 +371,52 @@ def test_whatever_was_changed_by_hand_is_named(module: type[FakeModule], tmp_pat
     ]
 
 
-def test_lost_objects_are_asked_for_only_where_told(module: type[FakeModule]) -> None:
+def test_lost_objects_are_asked_for_only_where_told(module: Machine) -> None:
     """One machine asks for all."""
-    ask(record=True)
+    ask(module, record=True)
     module.answers = {"kubectl": (1, "", 'daemonsets.apps "kube-proxy" not found\n')}
-    assert ask()["settled"] is True
-    assert ask(objects=True)["reasons"] == ['daemonsets.apps "kube-proxy" not found']
+    assert ask(module)["settled"] is True
+    assert ask(module, objects=True)["reasons"] == ['daemonsets.apps "kube-proxy" not found']
 
 
 # -- apply -------------------------------------------------------------------------------
 
 
 def test_apply_reports_what_the_server_changed(
-    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+    module: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither more nor less."""
     monkeypatch.setattr(apply, "ready", lambda: "")
     said = "namespace/a unchanged\nconfigmap/b configured\nsecret/c created\n"
     module.answers = {"kubectl": (0, said, "")}
-    report = run(apply, folder="/x", timeout=1)
+    report = run(apply, module, folder="/x", timeout=1)
     assert report == {"changed": True, "changed_objects": ["configmap/b", "secret/c"]}
     module.answers = {"kubectl": (0, "namespace/a unchanged\n", "")}
-    assert run(apply, folder="/x", timeout=1) == {"changed": False, "changed_objects": []}
+    assert run(apply, module, folder="/x", timeout=1) == {"changed": False, "changed_objects": []}
     module.check_mode = True
-    run(apply, folder="/x", timeout=1)
+    run(apply, module, folder="/x", timeout=1)
     assert "--dry-run=server" in module.ran[0]
 
 
 def test_apply_fails_with_the_servers_last_words(
-    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+    module: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it waited for, and the log of the pods."""
     monkeypatch.setattr(apply, "ready", lambda: "[-]etcd failed")
     module.answers = {"/bin/sh -c tail": (0, "etcd: no leader\n", "")}
-    report = run(apply, folder="/x", timeout=-1)
+    report = run(apply, module, folder="/x", timeout=-1)
     assert report["msg"].endswith("was not ready within -1 s: [-]etcd failed")
     assert "etcd: no leader" in report["last_log_lines"]
 
 
 def test_apply_gives_up_on_a_manifest_that_the_server_refuses(
-    module: type[FakeModule], monkeypatch: pytest.MonkeyPatch
+    module: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the server's reason."""
     monkeypatch.setattr(apply, "ready", lambda: "")
     monkeypatch.setattr(apply, "APPLY_SECONDS", -1)
     module.answers = {"kubectl": (1, "", "error: unknown field spec.replica\n")}
-    report = run(apply, folder="/x", timeout=1)
+    report = run(apply, module, folder="/x", timeout=1)
     assert report["msg"] == "kubectl apply failed: error: unknown field spec.replica"
 
 

@@ -74,9 +74,14 @@ def roles_of(planned: Topology, node: Node) -> Iterator[str]:
     """The roles that playbooks/create.yml gives to a machine."""
     groups = inventory.build(planned, ROOT)["all"]["children"]
     members = {name: set(group.get("hosts", {})) for name, group in groups.items()}
+    everyone = set().union(*members.values())
     members["cluster"] = members["masters"] | members["workers"]
     for play in yaml.safe_load((ROOT / "playbooks" / "create.yml").read_text("utf-8")):
-        if node.machine in members.get(play["hosts"].split(":")[0], ()):
+        first, *others = play["hosts"].split(":")
+        chosen = everyone if first == "unsettled" else members.get(first, set())
+        for other in others:
+            chosen = chosen - members[other[1:]] if other[0] == "!" else chosen
+        if node.machine in chosen:
             steps = [task.get("ansible.builtin.import_role") for task in play["tasks"]]
             yield from (step["name"] for step in steps if step)
 

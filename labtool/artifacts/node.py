@@ -43,7 +43,15 @@ _WORTH_LINKING = 4096
 _DROPPED = ("etc/systemd/system/", "etc/init.d/", "etc/rc", "dev/", "boot/", "run/", "tmp/")
 _DROPPED_FILES = ("etc/hostname", "etc/resolv.conf")
 # Kernel settings are the machine's own, so Debian's defaults for them stay away.
-_DROPPED_DATA = ("usr/lib/sysctl.d/", "var/cache/apt/", "var/lib/apt/lists/", "var/log/")
+# A container has no disks, consoles or kernel command line to make units for, and systemd
+# runs every generator at each boot and reload.
+_DROPPED_DATA = (
+    "usr/lib/sysctl.d/",
+    "usr/lib/systemd/system-generators/",
+    "var/cache/apt/",
+    "var/lib/apt/lists/",
+    "var/log/",
+)
 _MASKED = (
     "apt-daily-upgrade.timer",
     "apt-daily.timer",

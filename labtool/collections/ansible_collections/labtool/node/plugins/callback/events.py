@@ -7,6 +7,7 @@ labtool reads these instead of Ansible's own output, which has no stable form.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -66,6 +67,10 @@ class CallbackModule(CallbackBase):
         if number is None:
             self.disabled = True
             return
+        # A collection would touch, and so copy, what each forked worker shares with this
+        # process, which lives too short to need one.
+        gc.freeze()
+        gc.disable()
         self._file = os.fdopen(int(number), "w", buffering=1, encoding="utf-8")
         watched = (os.getppid(), int(number))
         threading.Thread(target=end_with_parent, args=watched, daemon=True).start()

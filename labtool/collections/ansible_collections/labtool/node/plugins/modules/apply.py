@@ -42,6 +42,8 @@ changed_objects:
 CA = "/etc/kubernetes/pki/ca.crt"
 SERVER = ("127.0.0.1", 6443)
 APPLY_SECONDS = 30
+# Each time is a TLS handshake, while the server needs every core to start.
+POLL_SECONDS = 0.3
 
 
 def ready() -> str:
@@ -70,7 +72,7 @@ def wait_until_ready(module: AnsibleModule) -> None:
                 msg=f"the API server of this node was not ready within {seconds} s: {reason}",
                 last_log_lines=[*last_log(module, "kube-apiserver"), *last_log(module, "etcd")],
             )
-        time.sleep(0.1)
+        time.sleep(POLL_SECONDS)
         reason = ready()
 
 

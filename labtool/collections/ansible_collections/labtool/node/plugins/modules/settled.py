@@ -1,15 +1,21 @@
+#!/usr/bin/python
 # Copyright: the labtool authors
 # GNU General Public License v3.0 or later (see https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The node's half of labtool.node.settled."""
+"""The node's half of labtool.node.settled.
+
+Without AnsibleModule for the reason that labtool.node.tree gives.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
+ARGUMENTS = r"""<<INCLUDE_ANSIBLE_MODULE_JSON_ARGS>>"""
 
 DOCUMENTATION = """
 module: settled
@@ -58,27 +64,31 @@ def file_differs(row: dict[str, Any]) -> str:
     return "" if same else f"{path} has other content"
 
 
-def idle_units(module: AnsibleModule, names: list[str]) -> list[str]:
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
+
+
+def idle_units(names: list[str]) -> list[str]:
     """The units among these that don't run."""
     if not names:
         return []
-    _, out, _ = module.run_command(["systemctl", "is-active", *names])
-    states = zip(names, out.split(), strict=False)
+    states = zip(names, run("systemctl", "is-active", *names).stdout.split(), strict=False)
     return [f"{n} is {s}" for n, s in states if s not in {"active", "activating"}]
 
 
-def missing_objects(module: AnsibleModule) -> list[str]:
+def missing_objects() -> list[str]:
     """What the API says is missing of the add-ons, line by line."""
     argv = ["kubectl", "--kubeconfig=/etc/kubernetes/super-admin.conf", "get", "-R"]
     argv += ["--server=https://127.0.0.1:6443", "-o", "name", "-f", ADDONS]
-    code, _, err = module.run_command(argv)
-    return list(err.strip().splitlines()) if code else []
+    done = run(*argv)
+    return list(done.stderr.strip().splitlines()) if done.returncode else []
 
 
-def differences(module: AnsibleModule) -> list[str]:
+def differences(digest: str, *, objects: bool) -> list[str]:
     """All that differs from what the last run left."""
     try:
-        if MARK.read_text(encoding="ascii") != module.params["digest"]:
+        if MARK.read_text(encoding="ascii") != digest:
             return ["the inputs changed"]
     except OSError:
         return ["no earlier run has finished here"]
@@ -88,29 +98,29 @@ def differences(module: AnsibleModule) -> list[str]:
         data = json.loads(record.read_text(encoding="utf-8"))
         found += [reason for reason in map(file_differs, data["files"]) if reason]
         units += data["units"]
-    found += idle_units(module, units)
-    if module.params["objects"] and not found:
-        found += missing_objects(module)
+    found += idle_units(units)
+    if objects and not found:
+        found += missing_objects()
     return found
+
+
+def remember(digest: str, *, check_mode: bool) -> list[str]:
+    """Note that this node is settled; nothing differs from now on."""
+    if not check_mode:
+        RECORDS.mkdir(mode=0o700, parents=True, exist_ok=True)
+        MARK.write_text(digest, encoding="ascii")
+    return []
 
 
 def main() -> None:
     """Compare, or remember."""
-    module = AnsibleModule(
-        argument_spec={
-            "digest": {"type": "str", "required": True},
-            "record": {"type": "bool", "default": False},
-            "objects": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
-    if module.params["record"]:
-        if not module.check_mode:
-            RECORDS.mkdir(mode=0o700, parents=True, exist_ok=True)
-            MARK.write_text(module.params["digest"], encoding="ascii")
-        module.exit_json(changed=False, settled=True, reasons=[])
-    reasons = differences(module)
-    module.exit_json(changed=False, settled=not reasons, reasons=reasons)
+    arguments = json.loads(ARGUMENTS)
+    digest = arguments["digest"]
+    if arguments["record"]:
+        reasons = remember(digest, check_mode=bool(arguments["_ansible_check_mode"]))
+    else:
+        reasons = differences(digest, objects=arguments["objects"])
+    sys.stdout.write(json.dumps({"changed": False, "settled": not reasons, "reasons": reasons}))
 
 
 if __name__ == "__main__":
