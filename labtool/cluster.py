@@ -6,6 +6,7 @@ that our own requests use (docs/architecture.md argues the choice).
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ssl
 import time
@@ -19,15 +20,19 @@ from lightkube.resources.apps_v1 import DaemonSet, Deployment
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Node as KubeNode
 from lightkube.resources.core_v1 import Pod
+from lightkube.resources.discovery_v1 import EndpointSlice
 
 from labtool import lab
 from labtool.errors import WaitTimeoutError
-from labtool.topology import Restarted, Topology
+from labtool.topology import PEER_PORT, Node, Restarted, Topology
 
 if TYPE_CHECKING:
     from lightkube.models.core_v1 import NodeStatus
 
 READY_SECONDS = 180
+MEMBER_SECONDS = 15
+_ELECTED = ("kube-controller-manager", "kube-scheduler")
+_ETCD_CLIENT = "etc_kubernetes_pki_apiserver-etcd-client"
 _POLL_SECONDS = 0.2
 
 
@@ -72,8 +77,28 @@ def wait_ready(
             time.sleep(_POLL_SECONDS)
 
 
-def _trust(topology: Topology) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
+def wait_for_member(topology: Topology, node: Node) -> None:
+    """Wait until a master's etcd serves its peers, for MEMBER_SECONDS at most.
+
+    Members that start at the same moment ask each other for a hash before any of them
+    answers, and each waits twice for 7 s in vain (etcd, server/etcdserver/corrupt.go,
+    InitialCheck).
+    """
+    trust = _trust(topology, "etcd-ca")
+    client = lab.state(topology) / "pki" / "nodes" / node.name / _ETCD_CLIENT
+    trust.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
+    deadline = time.monotonic() + MEMBER_SECONDS
+    # The handshake alone proves nothing: it is answered before the check.
+    with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx2.HTTPError):
+                peer.get(f"https://{node.address}:{PEER_PORT}/version")
+                return
+            time.sleep(_POLL_SECONDS / 2)
+
+
+def _trust(topology: Topology, authority: str = "ca") -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / f"{authority}.crt")
 
 
 def _missing(
@@ -81,6 +106,8 @@ def _missing(
 ) -> list[str]:
     """What still keeps the lab from being ready, in boot order; asks no further than needed."""
     late = [n.name for n in topology.masters if not _serves(direct, n.address)]
+    if len(late) < len(topology.masters) and restarted.nodes:
+        _release_leases(api, restarted)
     if late:
         return [f"the API server of {', '.join(late)}"]
     try:
@@ -97,29 +124,82 @@ def _serves(direct: httpx2.Client, address: str) -> bool:
 
 
 def _stale(api: Client, restarted: Restarted) -> list[str]:
-    """Nodes without a heartbeat since they were started, and containers from before."""
+    """What the API still says from before the machines were started, in boot order."""
     if not restarted.nodes:
         return []
-    beats = {}
-    for lease in api.list(Lease, namespace="kube-node-lease"):
-        if lease.metadata and lease.spec and lease.spec.renewTime:
-            beats[lease.metadata.name] = lease.spec.renewTime
-    silent = [n for n in sorted(restarted.nodes) if _before(beats.get(n), restarted.since)]
+    leases = {(m.namespace, m.name): lease for lease in api.list(Lease, namespace="*")
+              if (m := lease.metadata)}  # fmt: skip
+    beats = {n: leases.get(("kube-node-lease", n)) for n in sorted(restarted.nodes)}
+    silent = [name for name, lease in beats.items() if not _renewed(lease, restarted.since)]
     if silent:
         return [f"the heartbeat of {', '.join(silent)}"]
-    old = [
-        f"{pod.metadata.name}" if pod.metadata else "a pod"
+    leaderless = [
+        n for n in _ELECTED if not _renewed(leases.get(("kube-system", n)), restarted.since)
+    ]
+    if leaderless:
+        return [f"a leader among the {leaderless[0]}s"]
+    pods = [
+        pod
         for namespace in ("kube-system", "kube-flannel")
         for pod in api.list(Pod, namespace=namespace)
-        if pod.spec and pod.spec.nodeName in restarted.nodes and _is_old(pod, restarted.since)
     ]
-    return [f"{len(old)} pods to start again, {old[0]} among them"] if old else []
+    old = [
+        pod.metadata.name or ""
+        for pod in pods
+        if pod.spec and pod.metadata and pod.spec.nodeName in restarted.nodes
+        and not _runs_since(pod, restarted.since)
+    ]  # fmt: skip
+    if old:
+        return [f"{len(old)} pods to start again, {old[0]} among them"]
+    return [] if _dns_addresses(api) >= _pod_addresses(pods) else ["the Service of CoreDNS"]
 
 
-def _is_old(pod: Pod, since: dt.datetime) -> bool:
+def _renewed(lease: Lease | None, since: dt.datetime) -> bool:
+    return bool(lease and lease.spec and not _before(lease.spec.renewTime, since))
+
+
+def _release_leases(api: Client, restarted: Restarted) -> None:
+    """Give back the leases of leaders that went down with their machines.
+
+    Their successors would wait for 15 s otherwise. Emptying the holder is what a leader does
+    that ends in order (client-go, leaderelection.go, ReleaseOnCancel).
+    """
+    # Not yet there, or refused since somebody renewed it: the object carries its version.
+    with contextlib.suppress(ApiError, httpx2.HTTPError):
+        for name in _ELECTED:
+            lease = api.get(Lease, name, namespace="kube-system")
+            holder = (lease.spec.holderIdentity if lease.spec else None) or ""
+            gone = holder.rpartition("_")[0] in restarted.nodes
+            if lease.spec and gone and not _renewed(lease, restarted.since):
+                lease.spec.holderIdentity = ""
+                api.replace(lease)
+
+
+def _runs_since(pod: Pod, since: dt.datetime) -> bool:
+    """Whether all containers of a pod were started since then, and the pod is Ready."""
     statuses = (pod.status.containerStatuses or []) if pod.status else []
     running = [s.state.running for s in statuses if s.state and s.state.running]
-    return any(_before(r.startedAt, since) for r in running)
+    conditions = (pod.status.conditions or []) if pod.status else []
+    ready = any(c.type == "Ready" and c.status == "True" for c in conditions)
+    fresh = [r for r in running if not _before(r.startedAt, since)]
+    return ready and len(fresh) == len(statuses)
+
+
+def _pod_addresses(pods: list[Pod]) -> set[str]:
+    """The addresses of CoreDNS's pods."""
+    return {
+        pod.status.podIP or ""
+        for pod in pods
+        if pod.status and pod.metadata and (pod.metadata.labels or {}).get("k8s-app") == "kube-dns"
+    }
+
+
+def _dns_addresses(api: Client) -> set[str]:
+    """The addresses behind CoreDNS's Service."""
+    slices = api.list(
+        EndpointSlice, namespace="kube-system", labels={"kubernetes.io/service-name": "kube-dns"}
+    )
+    return {a for s in slices for e in s.endpoints or [] for a in e.addresses}
 
 
 def _before(moment: dt.datetime | None, since: dt.datetime) -> bool:

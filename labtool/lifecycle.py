@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from labtool import engine, host, inventory, lab, paths, pki, preflight
 from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import ensure_node_image, node_image_tag
-from labtool.console import Console
+from labtool.console import Console, Step
 from labtool.errors import UsageError
 from labtool.providers.docker import DockerProvider
 from labtool.spec import LabSpec
@@ -140,9 +140,25 @@ def stop(topology: Topology, provider: DockerProvider, console: Console) -> None
 def start(topology: Topology, provider: DockerProvider, console: Console) -> None:
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
-        with console.step(f"Start {topology.name}"):
-            restarted = provider.start(topology, topology.nodes)
+        with console.step(f"Start {topology.name}") as step:
+            restarted = _power_on(topology, provider, step)
         wait_ready(topology, console, restarted)
+
+
+def _power_on(topology: Topology, provider: DockerProvider, step: Step) -> Restarted:
+    """Start all machines; masters go on one after the other, when the last one's etcd serves."""
+    from labtool import cluster  # noqa: PLC0415 - as above
+
+    lab.require_keys(topology)
+    states = provider.states(topology)
+    held = [n for n in topology.masters[1:] if states[n.name] != "running"]
+    restarted = provider.start(topology, topology.nodes, held)
+    for node in held:
+        before = topology.masters[topology.masters.index(node) - 1]
+        step.update(f"etcd of {before.name}")
+        cluster.wait_for_member(topology, before)
+        provider.release(node)
+    return restarted
 
 
 def delete(name: str, provider: DockerProvider, console: Console) -> None:

@@ -24,6 +24,7 @@ from labtool.versions import RELEASES, Versions
 
 SCHEMA = 1
 API_PORT = 6443
+PEER_PORT = 2380
 _POOL = ipaddress.ip_network("172.30.0.0/16")
 _BALANCER_OFFSET = 5
 _MASTER_OFFSET = 10

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from labtool import engine, spec, topology
+from labtool.assets import asset
 from labtool.errors import ProviderError
 from labtool.host import HostFacts
 from labtool.providers.docker import DockerProvider, capabilities
@@ -32,6 +35,7 @@ class FakeEngine:
         self.containers_there: dict[str, dict[str, Any]] = {}
         self.volumes_there: dict[str, dict[str, str]] = {}
         self.asked: list[str] = []
+        self.ran: list[str] = []
 
     def _filtered(self, rows: list[dict[str, Any]], label: str) -> list[dict[str, Any]]:
         key, _, value = label.partition("=")
@@ -93,6 +97,11 @@ class FakeEngine:
         self.asked.append(f"start {name}")
         self.containers_there[name]["State"] = "running"
 
+    def put_archive(self, name: str, folder: str, archive: bytes) -> None:
+        """It has them."""
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            self.asked += [f"put {name}:{folder}{path}" for path in tar.getnames()]
+
     def unpause(self, name: str) -> None:
         """It runs again."""
         self.asked.append(f"unpause {name}")
@@ -123,6 +132,7 @@ class FakeEngine:
         """Only where it runs."""
         if self.containers_there[machine]["State"] != "running":
             raise APIError("409", explanation=f"Container {machine} is not running")
+        self.ran.append(" ".join(argv))
         return {"Id": " ".join(argv)}
 
     def exec_start(self, run: str) -> bytes:
@@ -295,6 +305,24 @@ def test_stop_leaves_alone_what_does_not_run(provider: DockerProvider, fake: Fak
     assert fake.asked == []
     provider.start(planned, planned.nodes)
     assert set(provider.states(planned).values()) == {"running"}
+
+
+def test_a_machine_that_is_held_goes_on_when_it_is_released(
+    provider: DockerProvider, fake: FakeEngine
+) -> None:
+    """By a file that is there before its first process."""
+    planned = plan("3-master")
+    provider.ensure(planned, "image")
+    provider.stop(planned, planned.nodes)
+    fake.asked.clear()
+    provider.start(planned, planned.nodes, planned.masters[1:])
+    held = "/var/lib/labtool-hold"
+    assert set(fake.asked[:2]) == {f"put 3-master-m2:{held}", f"put 3-master-m3:{held}"}
+    assert "start 3-master-m2" in fake.asked[2:]
+    entrypoint = asset("templates") / "node_image/usr/local/sbin/labtool-entrypoint"
+    assert f"[ -e {held} ]" in entrypoint.read_text("utf-8")
+    provider.release(planned.masters[1])
+    assert fake.ran == [f"rm -f {held}"]
 
 
 def test_delete_leaves_nothing_of_this_lab_and_all_of_another(

@@ -7,7 +7,9 @@ and volumes are all decided before the first container is made.
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -44,6 +46,8 @@ SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_AD
 WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
 """.split()  # noqa: SIM905 - one a line would be 41 lines
 _STOP_SECONDS = 20
+# templates/node_image/usr/local/sbin/labtool-entrypoint waits while it is there.
+HOLD = "var/lib/labtool-hold"
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -66,6 +70,14 @@ def capabilities(status: str) -> tuple[str, ...]:
     bits = next((line.split()[1] for line in status.splitlines() if line.startswith("CapBnd")), "0")
     mask = int(bits, 16)
     return tuple(name for bit, name in enumerate(_CAPABILITIES) if mask >> bit & 1)
+
+
+def _empty_file(path: str) -> bytes:
+    """An archive of one empty file."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(path))
+    return buffer.getvalue()
 
 
 class DockerProvider:
@@ -126,9 +138,15 @@ class DockerProvider:
         waiting = [n for n in topology.nodes if states[n.name] != "running"]
         return self._each(bring_up, waiting)
 
-    def start(self, topology: Topology, machines: Sequence[Node]) -> Restarted:
-        """Start machines that exist; one that is paused goes on."""
+    def start(
+        self, topology: Topology, machines: Sequence[Node], held: Sequence[Node] = ()
+    ) -> Restarted:
+        """Start machines that exist; one that is paused goes on.
+
+        Those that are held have a network and nothing else until `release`, or for 20 s.
+        """
         states, api = self.states(topology), self._client.api
+        self._each(lambda n: api.put_archive(n.machine, "/", _empty_file(HOLD)), held)
         restarted = Restarted.now(
             n.name for n in machines if n.role in CLUSTER and states[n.name] != "running"
         )
@@ -137,6 +155,10 @@ class DockerProvider:
             machines,
         )
         return restarted
+
+    def release(self, node: Node) -> None:
+        """Let a machine go on that was started as held."""
+        self.execute(node.machine, ["rm", "-f", f"/{HOLD}"])
 
     def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Stop machines as a shutdown does; after 20 s they are switched off."""
