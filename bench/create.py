@@ -4,8 +4,8 @@
 
 Prints for each round: the floor, creation by phase, a second creation, restart and
 deletion, in seconds of wall time; CPU-seconds of the controller, the engine and the
-nodes; resident memory and disk of a master. The ratio creation : floor is what can be
-compared between machines; the seconds can't.
+nodes; resident memory and disk of each machine; and a yardstick of the machine itself.
+The ratio creation : floor is what can be compared between machines; the seconds can't.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def measure_create() -> float:
     )
     memory = {name: usage.container_memory(c) >> 20 for name, c in containers.items()}
     show("  resident MiB", ", ".join(f"{name} {mib}" for name, mib in memory.items()))
-    show("  disk of a master, MB", f"{_disk(topology.masters[0].machine):.1f}")
+    disks = {n.name: f"{_disk(n.machine):.0f}" for n in topology.nodes}
+    show("  disk MB beside the image", ", ".join(f"{name} {mb}" for name, mb in disks.items()))
     return made.wall
 
 
@@ -113,6 +114,7 @@ def _disk(machine: str) -> float:
 
 def one_round() -> float:
     """All measurements once; the ratio of creation to floor."""
+    show("yardstick: ten million additions", f"{usage.yardstick():6.2f} CPU-s")
     base = measure_floor()
     created = measure_create()
     rest = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,14 @@ def _engine_seconds() -> float:
             continue
         total += int(words[11]) + int(words[12])
     return total / _TICKS
+
+
+def yardstick() -> float:
+    """CPU-seconds of ten million additions: what this machine's seconds are worth now."""
+    began, total = time.process_time(), 0
+    for number in range(10_000_000):
+        total += number
+    return time.process_time() - began
 
 
 def container_cpu(container: str) -> float:

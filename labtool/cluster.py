@@ -86,6 +86,8 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     """
     trust = _trust(topology, "etcd-ca")
     client = lab.state(topology) / "pki" / "nodes" / node.name / _ETCD_CLIENT
+    if not client.with_suffix(".crt").exists():
+        return  # the lab was stopped before it was made
     trust.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
     deadline = time.monotonic() + MEMBER_SECONDS
     # The handshake alone proves nothing: it is answered before the check.

@@ -7,16 +7,17 @@ flow, and each stage can be repeated from any half state.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labtool import engine, host, inventory, lab, paths, pki, preflight
 from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import ensure_node_image, node_image_tag
-from labtool.console import Console, Step
+from labtool.console import Console
 from labtool.errors import UsageError
 from labtool.providers.docker import DockerProvider
 from labtool.spec import LabSpec
-from labtool.topology import Restarted, Topology, plan
+from labtool.topology import Node, Restarted, Topology, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,16 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         topology, new = _decide(spec, provider)
         if new:
             _check_host(topology, console)
+        states = provider.states(topology)
         image = ""
-        if "missing" in provider.states(topology).values():
+        if "missing" in states.values():
             image = ensure_node_image(topology.versions, console)
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_port)
         inventory.write(topology, state)
+        stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
+        restarted = _power_on(topology, stopped, provider, console)
         if machines_only:
             return Created(topology, new, len(_machines(topology, provider, image, console)))
         playbook = Playbook("create", state).start()
@@ -60,10 +64,10 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
             playbook.stop()
             raise
         outcome = _converge(playbook, console)
-        wait_ready(topology, console)
+        wait_ready(topology, console, restarted)
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
-    return Created(topology, new, len(made) + len(outcome.changed))
+    return Created(topology, new, len(made) + len(stopped) + len(outcome.changed))
 
 
 def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
@@ -140,24 +144,30 @@ def stop(topology: Topology, provider: DockerProvider, console: Console) -> None
 def start(topology: Topology, provider: DockerProvider, console: Console) -> None:
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
-        with console.step(f"Start {topology.name}") as step:
-            restarted = _power_on(topology, provider, step)
+        lab.require_keys(topology)
+        restarted = _power_on(topology, topology.nodes, provider, console)
         wait_ready(topology, console, restarted)
 
 
-def _power_on(topology: Topology, provider: DockerProvider, step: Step) -> Restarted:
-    """Start all machines; masters go on one after the other, when the last one's etcd serves."""
+def _power_on(
+    topology: Topology, machines: Sequence[Node], provider: DockerProvider, console: Console
+) -> Restarted:
+    """Start machines; masters go on one after the other, when the last one's etcd serves."""
+    if not machines:
+        return Restarted()
     from labtool import cluster  # noqa: PLC0415 - as above
 
-    lab.require_keys(topology)
-    states = provider.states(topology)
-    held = [n for n in topology.masters[1:] if states[n.name] != "running"]
-    restarted = provider.start(topology, topology.nodes, held)
-    for node in held:
-        before = topology.masters[topology.masters.index(node) - 1]
-        step.update(f"etcd of {before.name}")
-        cluster.wait_for_member(topology, before)
-        provider.release(node)
+    with console.step(f"Start {topology.name}") as step:
+        states = provider.states(topology)
+        masters = topology.masters
+        held = [n for n in masters[1:] if n in machines and states[n.name] != "running"]
+        restarted = provider.start(topology, machines, held)
+        for node in held:
+            before = masters[masters.index(node) - 1]
+            step.update(f"etcd of {before.name}")
+            cluster.wait_for_member(topology, before)
+            provider.release(node)
+        step.update("")
     return restarted
 
 

@@ -28,6 +28,7 @@ class World:
 
     labs: dict[str, Topology] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    stopped: set[str] = field(default_factory=set)
     did: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=lambda: ["m1: a task"])
     breaks: dict[str, BaseException] = field(default_factory=dict)
@@ -54,9 +55,11 @@ class FakeProvider:
         return tuple(t.subnet for t in self.labs())
 
     def states(self, topology: Topology) -> dict[str, str]:
-        """Each machine runs or is missing."""
-        there = self.world.running
-        return {n.name: "running" if n.machine in there else "missing" for n in topology.nodes}
+        """Each machine runs, was stopped or is missing."""
+        said = dict.fromkeys(self.world.stopped, "exited") | dict.fromkeys(
+            self.world.running, "running"
+        )
+        return {n.name: said.get(n.machine, "missing") for n in topology.nodes}
 
     def ensure(self, topology: Topology, image: str) -> list[str]:
         """Make what is missing, the network first."""
@@ -74,6 +77,7 @@ class FakeProvider:
         del topology
         self.world.do(f"start {len(machines)}, held {len(held)}")
         self.world.running |= {n.machine for n in machines}
+        self.world.stopped -= self.world.running
         return Restarted.now(n.name for n in machines)
 
     def release(self, node: Node) -> None:
@@ -83,7 +87,8 @@ class FakeProvider:
     def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Note it."""
         self.world.do(f"stop {topology.name} {machines[0].role.value}")
-        self.world.running -= {n.machine for n in machines}
+        self.world.stopped |= {n.machine for n in machines}
+        self.world.running -= self.world.stopped
 
     def delete(self, name: str) -> list[str]:
         """Forget it."""
@@ -300,6 +305,17 @@ def test_stop_and_start(world: World) -> None:
     world.did.clear()
     lifecycle.start(made, provider(world), CONSOLE)
     assert world.did == ["start 4, held 0", "ready"]
+
+
+def test_create_starts_a_lab_that_was_stopped(world: World) -> None:
+    """As start does, and counts it as changes."""
+    lifecycle.stop(create().topology, provider(world), CONSOLE)
+    world.did.clear()
+    world.changes.clear()
+    assert create().changed == 4
+    assert world.did[:2] == ["start 4, held 2", "etcd of m1"]
+    assert "image" not in world.did
+    assert world.did[-1] == "ready"
 
 
 def test_delete_leaves_nothing(world: World) -> None:
