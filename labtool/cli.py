@@ -38,6 +38,7 @@ COMMANDS = {
     "shell": "open a shell on a node",
     "logs": "a component's log on a node",
     "ports": "every port of a lab: component, address, TLS",
+    "etcd": "judge what clients of an etcd saw",
     "doctor": "check this machine, with cures",
     "artifacts": "the programs and images that labs are made of",
 }

@@ -1,0 +1,1 @@
+"""Judging etcd: histories of what clients saw, and whether one etcd can explain them."""

@@ -1,0 +1,5 @@
+module labtool/tests/porcupine
+
+go 1.24
+
+require github.com/anishathalye/porcupine v1.3.1
