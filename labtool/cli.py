@@ -37,6 +37,7 @@ COMMANDS = {
     "kubectl": "run kubectl against a lab",
     "shell": "open a shell on a node",
     "logs": "a component's log on a node",
+    "image": "bring a container image to all nodes",
     "ports": "every port of a lab: component, address, TLS",
     "etcd": "judge what clients of an etcd saw",
     "doctor": "check this machine, with cures",

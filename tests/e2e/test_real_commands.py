@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from harness import AGNHOST, RELEASE, Lab, engine, execute
+
+from labtool.artifacts import program_path
 
 pytestmark = pytest.mark.e2e
 
@@ -205,6 +209,40 @@ def test_kubectl_logs_refuse_a_kubelet_with_another_certificate(small_lab: Lab) 
         assert "certificate" in refused.err
     assert small_lab.kubectl("logs", pod).code == 0
     small_lab.remove_pod(pod)
+
+
+# -- image load -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_image(tmp_path: Path) -> Iterator[str]:
+    """An image that no registry has, in the local engine."""
+    tag = "labtool-test/own:1"
+    rootfs = tmp_path / "rootfs.tar"
+    with tarfile.open(rootfs, "w") as tar:
+        tar.add(program_path(RELEASE, "pause", "pause"), "pause")
+    engine("import", "--change", 'ENTRYPOINT ["/pause"]', str(rootfs), tag)
+    yield tag
+    engine("rmi", "-f", tag)
+
+
+def test_an_image_of_ones_own_runs_on_every_node(
+    small_lab: Lab, own_image: str, tmp_path: Path
+) -> None:
+    """From the engine, or from an archive; nodes that have it are left alone."""
+    load = ("image", "load", small_lab.name)
+    assert "on m1" in small_lab.cli.run(*load, own_image).err
+    small_lab.kubectl("run", "own", f"--image={own_image}", "--restart=Never")
+    small_lab.kubectl("wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+    small_lab.remove_pod("own")
+    assert "all nodes have it" in small_lab.cli.run(*load, own_image).err
+    file = tmp_path / "own.tar"
+    engine("save", "-o", str(file), own_image)
+    assert "all nodes have it" in small_lab.cli.run(*load, str(file)).err
+    small_lab.on("m1", "crictl", "rmi", own_image)
+    assert "on m1" in small_lab.cli.run(*load, str(file)).err
+    refused = small_lab.cli.run(*load, "labtool-test/none:1", code=2)
+    assert "neither a file nor an image" in refused.err
 
 
 # -- wrong use ------------------------------------------------------------------------
