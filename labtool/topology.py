@@ -144,8 +144,10 @@ class Topology:
     @classmethod
     def read(cls, text: str) -> Topology | None:
         """A lab from its JSON, or None where another version of labtool wrote it."""
-        data = json.loads(text)
-        return cls.from_dict(data) if data.get("schema") == SCHEMA else None
+        try:
+            return cls.from_dict(json.loads(text))
+        except (PreflightError, ValueError, TypeError, KeyError):
+            return None
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Topology:

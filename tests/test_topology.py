@@ -40,6 +40,14 @@ def test_a_plan_survives_being_written_and_read(word: str) -> None:
     assert Topology.from_dict(json.loads(planned.as_json())) == planned
 
 
+@pytest.mark.parametrize("change", [{"schema": 999}, {"nodes": [{"role": "new"}]}, {"new": 1}])
+def test_what_another_version_wrote_is_passed_over(change: dict[str, object]) -> None:
+    """Its lab is there, and this version says so; it is no bug."""
+    data = json.loads(plan("3-master").as_json())
+    assert Topology.read(json.dumps({**data, **change})) is None
+    assert Topology.read("{") is None
+
+
 @given(WORDS)
 def test_every_node_has_a_name_and_an_address_of_its_own(word: str) -> None:
     """All addresses lie in the lab's network and none is the gateway."""
