@@ -23,6 +23,7 @@ from labtool.verify.waits import wait
 
 CONFLICT, BUSY = 409, 500
 READY_SECONDS = 40.0
+LISTEN_SECONDS = 3.0
 _CACHE_SECONDS = 0.2
 
 
@@ -197,7 +198,15 @@ class Cluster:
         """What a netexec pod answers to a request, through the API."""
         self.ready(pod)
         words = f"?{urllib.parse.urlencode(query)}" if query else ""
-        return self.api.text(f"{CORE}/pods/{pod}:{HTTP}/proxy/{path}{words}")
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while True:
+            try:
+                return self.api.text(f"{CORE}/pods/{pod}:{HTTP}/proxy/{path}{words}")
+            except ApiRefused as refused:
+                # A container runs a moment before its program listens.
+                if "connection refused" not in refused.got or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def dial(self, pod: str, host: str, port: int, **query: str | int) -> list[str]:
         """Let a pod connect somewhere; the answers it got.

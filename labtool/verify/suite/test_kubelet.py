@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import urllib.parse
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from labtool.verify.objects import CORE, HTTP, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
 from labtool.verify.waits import wait
-from labtool.verify.world import is_ready
+from labtool.verify.world import LISTEN_SECONDS, is_ready
 
 if TYPE_CHECKING:
     from labtool.verify.api import Api
@@ -293,12 +294,12 @@ def _expect_mirror(api: Api, name: str) -> None:
 def test_logs(node: NodeView, cluster: Cluster) -> None:
     name = f"probe-{node.name}"
     cluster.ready(name)
-    text = cluster.api.text(f"{CORE}/pods/{name}/log?tailLines=20")
-    expect(
-        "server" in text.lower(),
-        f"the log of pod {name} came back without its lines",
-        tried=f"kubectl logs {name}",
-        got=text,
+    read = functools.partial(cluster.api.text, f"{CORE}/pods/{name}/log?tailLines=20")
+    wait(
+        f"the log of pod {name} has its first lines",
+        lambda: "server" in read().lower(),
+        seconds=LISTEN_SECONDS,
+        last=read,
     )
 
 
