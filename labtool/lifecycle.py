@@ -109,6 +109,8 @@ def _machines_title(topology: Topology) -> str:
     parts = [f"{len(topology.masters)} master{'s' if len(topology.masters) > 1 else ''}"]
     if topology.workers:
         parts.append(f"{len(topology.workers)} worker{'s' if len(topology.workers) > 1 else ''}")
+    if topology.etcd_external:
+        parts.append(f"{len(topology.etcd_members)} etcd")
     if topology.balancers:
         parts.append("load balancer")
     return f"Machines ({', '.join(parts)})"
@@ -146,15 +148,16 @@ def start(topology: Topology, provider: DockerProvider, console: Console) -> Non
 
 
 def _power_on(topology: Topology, provider: DockerProvider, step: Step) -> Restarted:
-    """Start all machines; masters go on one after the other, when the last one's etcd serves."""
+    """Start all machines; those with etcd go on one by one, when the last one's member serves."""
     from labtool import cluster  # noqa: PLC0415 - as above
 
     lab.require_keys(topology)
     states = provider.states(topology)
-    held = [n for n in topology.masters[1:] if states[n.name] != "running"]
+    members = topology.etcd_members
+    held = [n for n in members[1:] if states[n.name] != "running"]
     restarted = provider.start(topology, topology.nodes, held)
     for node in held:
-        before = topology.masters[topology.masters.index(node) - 1]
+        before = members[members.index(node) - 1]
         step.update(f"etcd of {before.name}")
         cluster.wait_for_member(topology, before)
         provider.release(node)
