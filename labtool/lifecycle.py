@@ -110,7 +110,8 @@ def _machines_title(topology: Topology) -> str:
     if topology.workers:
         parts.append(f"{len(topology.workers)} worker{'s' if len(topology.workers) > 1 else ''}")
     if topology.etcd_external:
-        parts.append(f"{len(topology.etcd_members)} etcd")
+        count = len(topology.etcd_members)
+        parts.append(f"{count} etcd node{'s' if count > 1 else ''}")
     if topology.balancers:
         parts.append("load balancer")
     return f"Machines ({', '.join(parts)})"

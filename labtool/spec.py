@@ -203,12 +203,10 @@ def parse_topology(text: str) -> Counts:
         raise ValueError(f"{text!r}: only 1-node is written so; use {found.masters}-master")
     if found.masters < 1:
         raise ValueError(f"{text!r}: a cluster needs at least one master")
-    if found.masters > MASTERS_MAX:
-        raise ValueError(f"{text!r}: at most {MASTERS_MAX} masters, as etcd has at most 7 members")
+    if found.masters > MASTERS_MAX or found.etcd > ETCD_MAX:
+        raise ValueError(f"{text!r}: at most {MASTERS_MAX} masters and {ETCD_MAX} members of etcd")
     if match[4] and not found.etcd:
         raise ValueError(f"{text!r}: for etcd on the masters leave -{match[4]}-etcd out")
-    if found.etcd > ETCD_MAX:
-        raise ValueError(f"{text!r}: at most {ETCD_MAX} etcd nodes: each write waits for a majority")
     # Masters that hold no member of etcd have no quorum of their own.
     members = found.etcd or found.masters
     if members % 2 == 0:
