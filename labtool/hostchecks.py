@@ -22,8 +22,8 @@ from labtool.topology import Topology
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
-# Seen in use (docker stats) a minute after creation: 433-514, and 57 on a balancer.
-MEMORY_MIB = {Role.MASTER: 500, Role.WORKER: 250, Role.ETCD: 120, Role.LOAD_BALANCER: 60}
+# Seen in use (docker stats) a minute after creation: 433-514, 57 on a balancer, 41 on an etcd node.
+MEMORY_MIB = {Role.MASTER: 500, Role.WORKER: 250, Role.ETCD: 80, Role.LOAD_BALANCER: 60}
 _MEMORY_HEADROOM_MIB = 512
 # Counted in /proc/*/fd of a lab: systemd 3, dbus 1, containerd 2, kubelet 7, apiserver 7,
 # controller-manager 7, scheduler 1, kube-proxy 1, and some for add-ons. All of it counts
