@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from labtool.components import COMPONENTS, Bind, Component, Port
+from labtool.components import COMPONENTS, Bind, Component, Port, Role
 from labtool.spec import LabSpec
 
 _HERE = Path(__file__).resolve().parent
@@ -27,6 +27,8 @@ _BIND = {
 def ports() -> str:
     """The page of all ports."""
     rows = [_port_row(c, p) for c in COMPONENTS for p in c.ports]
+    # What runs in two ways calls the same others.
+    calls = {c.name: f"| {', '.join(c.calls) or '-'} | {_code(c.health)} |" for c in COMPONENTS}
     body = "\n".join(
         [
             "| component | runs as | on | port | listens on | TLS | client certificate | purpose |",
@@ -37,10 +39,7 @@ def ports() -> str:
             "",
             "| component | opens connections to | health |",
             "|--|--|--|",
-            *(
-                f"| {c.name} | {', '.join(c.calls) or '-'} | {_code(c.health)} |"
-                for c in COMPONENTS
-            ),
+            *(f"| {name} {rest}" for name, rest in calls.items()),
         ]
     )
     return body + "\n"
@@ -50,8 +49,12 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else "-"
 
 
+def _machines(role: Role) -> str:
+    return "etcd nodes" if role is Role.ETCD else role.value.replace("_", " ") + "s"
+
+
 def _port_row(component: Component, port: Port) -> str:
-    roles = ", ".join(sorted(r.value.replace("_", " ") + "s" for r in component.roles))
+    roles = ", ".join(sorted(_machines(role) for role in component.roles))
     number = f"{port.number or 'any'}/{port.protocol}"
     tls, certificate = ("yes" if port.tls else "no"), ("yes" if port.client_certificate else "")
     return (

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 READY_SECONDS = 180
 MEMBER_SECONDS = 15
 _ELECTED = ("kube-controller-manager", "kube-scheduler")
-_ETCD_CLIENT = "etc_kubernetes_pki_apiserver-etcd-client"
+_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 _POLL_SECONDS = 0.2
 
 
@@ -78,7 +78,7 @@ def wait_ready(
 
 
 def wait_for_member(topology: Topology, node: Node) -> None:
-    """Wait until a master's etcd serves its peers, for MEMBER_SECONDS at most.
+    """Wait until a machine's member of etcd serves its peers, for MEMBER_SECONDS at most.
 
     Members that start at the same moment ask each other for a hash before any of them
     answers, and each waits twice for 7 s in vain (etcd, server/etcdserver/corrupt.go,

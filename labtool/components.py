@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/networking/ports-and-protocols/).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -15,11 +15,13 @@ class Role(StrEnum):
 
     MASTER = "master"
     WORKER = "worker"
+    ETCD = "etcd"
     LOAD_BALANCER = "load_balancer"
 
 
 CLUSTER = frozenset({Role.MASTER, Role.WORKER})
 MASTERS = frozenset({Role.MASTER})
+ETCD_NODES = frozenset({Role.ETCD})
 BALANCERS = frozenset({Role.LOAD_BALANCER})
 EVERYWHERE = frozenset(Role)
 
@@ -67,7 +69,7 @@ class Component:
     """One program of a lab.
 
     Attributes:
-        name: its upstream name, and the static pod's, unit's or workload's name.
+        name: its upstream name, and the static pod's, unit's or workload's name; once a role.
         check: the first word of its check ids.
         process: the process name that owns its ports (15 characters, as the kernel cuts it);
             empty where the kernel itself or the engine listens.
@@ -86,6 +88,22 @@ class Component:
     health: str = ""
 
 
+_STACKED_ETCD = Component(
+    name="etcd",
+    check="ETCD",
+    roles=MASTERS,
+    runs_as=RunsAs.STATIC_POD,
+    process="etcd",
+    where="/etc/kubernetes/manifests/etcd.yaml",
+    ports=(
+        Port(2379, "client API", Bind.NODE, client_certificate=True),
+        Port(2380, "peers", Bind.NODE_ONLY, client_certificate=True),
+        Port(2381, "metrics and health", Bind.LOOPBACK, tls=False),
+    ),
+    calls=("etcd",),
+    health="http://127.0.0.1:2381/readyz",
+)
+
 COMPONENTS: tuple[Component, ...] = (
     Component(
         name="kube-apiserver",
@@ -98,20 +116,12 @@ COMPONENTS: tuple[Component, ...] = (
         calls=("etcd", "kubelet"),
         health="https://{address}:6443/readyz",
     ),
-    Component(
-        name="etcd",
-        check="ETCD",
-        roles=MASTERS,
-        runs_as=RunsAs.STATIC_POD,
-        process="etcd",
-        where="/etc/kubernetes/manifests/etcd.yaml",
-        ports=(
-            Port(2379, "client API", Bind.NODE, client_certificate=True),
-            Port(2380, "peers", Bind.NODE_ONLY, client_certificate=True),
-            Port(2381, "metrics and health", Bind.LOOPBACK, tls=False),
-        ),
-        calls=("etcd",),
-        health="http://127.0.0.1:2381/readyz",
+    _STACKED_ETCD,
+    replace(
+        _STACKED_ETCD,
+        roles=ETCD_NODES,
+        runs_as=RunsAs.SYSTEMD_UNIT,
+        where="/etc/systemd/system/etcd.service",
     ),
     Component(
         name="kube-controller-manager",
@@ -229,13 +239,13 @@ def on(role: Role) -> tuple[Component, ...]:
     return tuple(c for c in COMPONENTS if role in c.roles)
 
 
-def named(name: str) -> Component:
-    """The component with this upstream name.
+def named(name: str, role: Role) -> Component:
+    """The component with this upstream name, as machines with this role run it.
 
     Raises:
         KeyError: there is none.
     """
-    for component in COMPONENTS:
+    for component in on(role):
         if component.name == name:
             return component
     raise KeyError(name)

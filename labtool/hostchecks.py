@@ -22,15 +22,15 @@ from labtool.topology import Topology
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
-# Seen in use (docker stats) a minute after creation: 433-514, and 57 on a balancer.
-MEMORY_MIB = {Role.MASTER: 500, Role.WORKER: 250, Role.LOAD_BALANCER: 60}
+# Seen in use (docker stats) a minute after creation: 433-514, 57 on a balancer, 41 on an etcd node.
+MEMORY_MIB = {Role.MASTER: 500, Role.WORKER: 250, Role.ETCD: 80, Role.LOAD_BALANCER: 60}
 _MEMORY_HEADROOM_MIB = 512
 # Counted in /proc/*/fd of a lab: systemd 3, dbus 1, containerd 2, kubelet 7, apiserver 7,
 # controller-manager 7, scheduler 1, kube-proxy 1, and some for add-ons. All of it counts
 # against the host's root user.
-INOTIFY_INSTANCES = {Role.MASTER: 32, Role.WORKER: 16, Role.LOAD_BALANCER: 5}
+INOTIFY_INSTANCES = {Role.MASTER: 32, Role.WORKER: 16, Role.ETCD: 5, Role.LOAD_BALANCER: 5}
 # Counted likewise: 190-230; the kubelet's grow with the containers on a node.
-INOTIFY_WATCHES = {Role.MASTER: 1000, Role.WORKER: 1000, Role.LOAD_BALANCER: 50}
+INOTIFY_WATCHES = {Role.MASTER: 1000, Role.WORKER: 1000, Role.ETCD: 50, Role.LOAD_BALANCER: 50}
 _INOTIFY_HEADROOM = 64
 _INOTIFY_STEP = 1024
 _WATCHES_STEP = 524288

@@ -45,7 +45,7 @@ pipelining = True
 
 def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
     """The `lab` variable: the topology, and what follows from it for every machine."""
-    members = [(n.name, n.address) for n in topology.masters]
+    members = [(n.name, n.address) for n in topology.etcd_members]
     ca = state / "pki" / "ca.crt"
     return {
         **{k: v for k, v in topology.as_dict().items() if k != "nodes"},
@@ -54,6 +54,7 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "workers": [_node_variable(n) for n in topology.workers],
         "cgroup_driver": topology.cgroup_driver,
         "images": versions.images(topology.versions),
+        "etcd_external": topology.etcd_external,
         "etcd_endpoints": [f"https://{address}:2379" for _, address in members],
         "etcd_initial_cluster": ",".join(f"{n}=https://{a}:2380" for n, a in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
@@ -77,6 +78,7 @@ def build(topology: Topology, state: Path) -> dict[str, Any]:
     groups = {
         "masters": topology.masters,
         "workers": topology.workers,
+        "etcd": topology.etcd_members,
         "load_balancers": topology.balancers,
         "bootstrap": topology.masters[:1],
     }

@@ -113,6 +113,9 @@ def _machines_title(topology: Topology) -> str:
     parts = [f"{len(topology.masters)} master{'s' if len(topology.masters) > 1 else ''}"]
     if topology.workers:
         parts.append(f"{len(topology.workers)} worker{'s' if len(topology.workers) > 1 else ''}")
+    if topology.etcd_external:
+        count = len(topology.etcd_members)
+        parts.append(f"{count} etcd node{'s' if count > 1 else ''}")
     if topology.balancers:
         parts.append("load balancer")
     return f"Machines ({', '.join(parts)})"
@@ -152,18 +155,18 @@ def start(topology: Topology, provider: DockerProvider, console: Console) -> Non
 def _power_on(
     topology: Topology, machines: Sequence[Node], provider: DockerProvider, console: Console
 ) -> Restarted:
-    """Start machines; masters go on one after the other, when the last one's etcd serves."""
+    """Start machines; those with etcd go on one by one, when the last one's member serves."""
     if not machines:
         return Restarted()
     from labtool import cluster  # noqa: PLC0415 - as above
 
     with console.step(f"Start {topology.name}") as step:
         states = provider.states(topology)
-        masters = topology.masters
-        held = [n for n in masters[1:] if n in machines and states[n.name] != "running"]
+        members = topology.etcd_members
+        held = [n for n in members[1:] if n in machines and states[n.name] != "running"]
         restarted = provider.start(topology, machines, held)
         for node in held:
-            before = masters[masters.index(node) - 1]
+            before = members[members.index(node) - 1]
             step.update(f"etcd of {before.name}")
             cluster.wait_for_member(topology, before)
             provider.release(node)

@@ -9,7 +9,7 @@ import difflib
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from labtool import names, versions
 from labtool.errors import SpecError
 
-_TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?")
+_TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?(?:-(\d+)-etcds?)?")
 MASTERS_MAX = 7
+ETCD_MAX = 7
 _PREFIXES_MAX = {
     "pods": (19, "each node takes a /24 of it"),
     "services": (24, "a cluster soon has more Services"),
@@ -112,7 +113,7 @@ class LabSpec(_Strict):
     """
 
     name: str = Field("", description="the lab's name; the topology if left out")
-    topology: str = Field("3-master", description="N-master, N-master-M-worker or 1-node")
+    topology: str = Field("3-master", description="N-master[-M-worker][-K-etcd] or 1-node")
     provider: Literal["docker"] = "docker"
     kubernetes: str = Field(versions.DEFAULT, description="a release, as v1.37 or v1.37.2")
     cni: Literal["flannel", "none"] = "flannel"
@@ -155,12 +156,25 @@ class LabSpec(_Strict):
     @property
     def masters(self) -> int:
         """How many control-plane nodes."""
-        return parse_topology(self.topology)[0]
+        return parse_topology(self.topology).masters
 
     @property
     def workers(self) -> int:
         """How many worker nodes."""
-        return parse_topology(self.topology)[1]
+        return parse_topology(self.topology).workers
+
+    @property
+    def etcd(self) -> int:
+        """How many nodes for etcd alone; none where it runs on the masters."""
+        return parse_topology(self.topology).etcd
+
+
+class Counts(NamedTuple):
+    """How many nodes of each kind a topology has, the load balancer apart."""
+
+    masters: int
+    workers: int = 0
+    etcd: int = 0
 
 
 def quorum_arithmetic(members: int) -> str:
@@ -173,27 +187,33 @@ def quorum_arithmetic(members: int) -> str:
     )
 
 
-def parse_topology(text: str) -> tuple[int, int]:
-    """Masters and workers of a word such as `3-master-2-worker` or `1-node`.
+def parse_topology(text: str) -> Counts:
+    """The nodes of a word such as `3-master-2-worker`, `3-master-3-etcd` or `1-node`.
 
     Raises:
         ValueError: what is wrong with it, in words.
     """
     match = _TOPOLOGY.fullmatch(text)
     if not match:
-        raise ValueError(f"{text!r} is no topology: write 1-node, 3-master or 3-master-2-worker")
-    masters, kind, workers = int(match[1]), match[2], int(match[3] or 0)
-    if kind == "node" and (masters != 1 or match[3]):
-        raise ValueError(f"{text!r}: only 1-node is written so; use {masters}-master")
-    if masters < 1:
+        raise ValueError(
+            f"{text!r} is no topology: write 1-node, 3-master, 3-master-2-worker or 3-master-3-etcd"
+        )
+    found = Counts(int(match[1]), int(match[3] or 0), int(match[4] or 0))
+    if match[2] == "node" and (found.masters != 1 or match[3] or match[4]):
+        raise ValueError(f"{text!r}: only 1-node is written so; use {found.masters}-master")
+    if found.masters < 1:
         raise ValueError(f"{text!r}: a cluster needs at least one master")
-    if masters > MASTERS_MAX:
-        raise ValueError(f"{text!r}: at most {MASTERS_MAX} masters, as etcd has at most 7 members")
-    if masters % 2 == 0:
-        raise ValueError(f"{text!r}: {quorum_arithmetic(masters)}")
-    if masters + workers > NODES_MAX:
+    if found.masters > MASTERS_MAX or found.etcd > ETCD_MAX:
+        raise ValueError(f"{text!r}: at most {MASTERS_MAX} masters and {ETCD_MAX} members of etcd")
+    if match[4] and not found.etcd:
+        raise ValueError(f"{text!r}: for etcd on the masters leave -{match[4]}-etcd out")
+    # Masters that hold no member of etcd have no quorum of their own.
+    members = found.etcd or found.masters
+    if members % 2 == 0:
+        raise ValueError(f"{text!r}: {quorum_arithmetic(members)}")
+    if sum(found) > NODES_MAX:
         raise ValueError(f"{text!r}: at most {NODES_MAX} nodes on one machine")
-    return masters, workers
+    return found
 
 
 def build(values: dict[str, Any], source: str = "command line") -> LabSpec:

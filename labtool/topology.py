@@ -28,7 +28,10 @@ PEER_PORT = 2380
 _POOL = ipaddress.ip_network("172.30.0.0/16")
 _BALANCER_OFFSET = 5
 _MASTER_OFFSET = 10
+_ETCD_OFFSET = 20
 _WORKER_OFFSET = 30
+# In this order: where there is a balancer, it is the way to the API.
+_WAYS_IN = (Role.LOAD_BALANCER, Role.MASTER)
 _LONG_AGO = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
@@ -89,6 +92,16 @@ class Topology:
         return self._with(Role.WORKER)
 
     @property
+    def etcd_external(self) -> bool:
+        """Whether etcd has nodes of its own, so that masters hold no member."""
+        return bool(self._with(Role.ETCD))
+
+    @property
+    def etcd_members(self) -> tuple[Node, ...]:
+        """The machines that hold a member of etcd: its own nodes, or else the masters."""
+        return self._with(Role.ETCD) or self.masters
+
+    @property
     def balancers(self) -> tuple[Node, ...]:
         """The machines in front of the API; none where there is one master."""
         return self._with(Role.LOAD_BALANCER)
@@ -128,6 +141,8 @@ class Topology:
     def components(self, node: Node) -> tuple[Component, ...]:
         """What runs on this machine, in boot order."""
         absent = set() if self.spec.get("cni") == "flannel" else {"flannel"}
+        if node not in self.etcd_members:
+            absent.add("etcd")
         return tuple(c for c in COMPONENTS if node.role in c.roles and c.name not in absent)
 
     def _with(self, role: Role) -> tuple[Node, ...]:
@@ -202,7 +217,7 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     hosts = ipaddress.ip_network(subnet)
     nodes = _nodes(name, spec, hosts)
     services = ipaddress.ip_network(spec.network.services)
-    front = next(n for n in nodes if n.role is not Role.WORKER)
+    front = next(n for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
     return Topology(
         name=name,
@@ -234,6 +249,7 @@ def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
     balancers = 1 if spec.masters > 1 else 0
     return (
         *make("lb", Role.LOAD_BALANCER, balancers, _BALANCER_OFFSET),
+        *make("e", Role.ETCD, spec.etcd, _ETCD_OFFSET),
         *make("m", Role.MASTER, spec.masters, _MASTER_OFFSET),
         *make("w", Role.WORKER, spec.workers, _WORKER_OFFSET),
     )
@@ -241,7 +257,7 @@ def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
 
 def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[str, ...]:
     """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
-    ways_in = [n for n in nodes if n.role is not Role.WORKER]
+    ways_in = [n for n in nodes if n.role in _WAYS_IN]
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
     return tuple(
         dict.fromkeys(

@@ -392,6 +392,16 @@ def test_logs_know_where_each_component_writes() -> None:
     assert reads("m1", "audit")[-1] == "/var/log/kubernetes/audit/audit.log"
 
 
+def test_logs_of_etcd_are_where_it_runs() -> None:
+    """A unit's are in the journal; a master without a member has none."""
+    asked = spec.build({"topology": "3-master-3-etcd"})
+    planned = topology.plan(asked, HOST, used_subnets=(), api_port=1)
+    found = logs.reader(planned, planned.node("e2"), "etcd", 7, follow=False)
+    assert found == ["journalctl", "--no-pager", "-u", "etcd", "-n", "7"]
+    with pytest.raises(UsageError, match="'etcd' doesn't run on m1; there are: kube-apiserver"):
+        logs.reader(planned, planned.node("m1"), "etcd", 7, follow=False)
+
+
 def test_logs_list_what_runs_on_the_node() -> None:
     """Where another component was asked for."""
     with pytest.raises(UsageError, match=r"'etcd' doesn't run on lb1; there are: haproxy$"):

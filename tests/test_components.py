@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from labtool import components
-from labtool.components import COMPONENTS, Role
+from labtool.components import COMPONENTS, Role, RunsAs
 
 
 def test_names_are_unique_and_calls_lead_somewhere() -> None:
-    """Who is called exists."""
-    names = [c.name for c in COMPONENTS]
-    assert len(set(names)) == len(names)
-    assert {called for c in COMPONENTS for called in c.calls} <= set(names)
+    """Who is called exists; what runs in two ways does so on machines of different roles."""
+    placed = [(c.name, role) for c in COMPONENTS for role in c.roles]
+    assert len(set(placed)) == len(placed)
+    assert {called for c in COMPONENTS for called in c.calls} <= {name for name, _ in placed}
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -46,7 +46,15 @@ def test_upstream_ports() -> None:
 
 
 def test_named() -> None:
-    """By upstream name, or not at all."""
-    assert components.named("etcd").check == "ETCD"
+    """By upstream name, as machines of a role run it, or not at all."""
+    assert components.named("etcd", Role.MASTER).runs_as is RunsAs.STATIC_POD
+    assert components.named("etcd", Role.ETCD).runs_as is RunsAs.SYSTEMD_UNIT
     with pytest.raises(KeyError):
-        components.named("nginx")
+        components.named("nginx", Role.MASTER)
+    with pytest.raises(KeyError):
+        components.named("kubelet", Role.ETCD)
+
+
+def test_etcd_has_the_same_ports_wherever_it_runs() -> None:
+    """It is the same program with the same flags."""
+    assert components.named("etcd", Role.MASTER).ports == components.named("etcd", Role.ETCD).ports

@@ -44,6 +44,7 @@ def test_every_machine_is_in_one_role_and_no_group_is_missing(masters: int, work
     groups = {name: list(g.get("hosts", {})) for name, g in built["children"].items()}
     members = groups["masters"] + groups["workers"] + groups["load_balancers"]
     assert sorted(members) == sorted(built["hosts"])
+    assert groups["etcd"] == groups["masters"]
     assert groups["bootstrap"] == groups["masters"][:1]
     assert built["children"]["cluster"] == {"children": {"masters": {}, "workers": {}}}
     plays = yaml.safe_load((ROOT / "playbooks" / "create.yml").read_text(encoding="utf-8"))
@@ -69,6 +70,20 @@ def test_all_etcd_members_are_known_from_the_start() -> None:
     assert lab["etcd_initial_cluster"].count("=https://") == 3
     assert [w["name"] for w in lab["workers"]] == ["w1", "w2"]
     assert "nodes" not in lab
+
+
+def test_etcd_on_nodes_of_its_own_is_in_no_other_group() -> None:
+    """And its members are those nodes, for every machine."""
+    planned = plan("3-master-1-worker-3-etcd")
+    built = build(planned)["all"]
+    groups = {name: set(g.get("hosts", {})) for name, g in built["children"].items()}
+    assert groups["etcd"] == {n.machine for n in planned.etcd_members}
+    assert not groups["etcd"] & (groups["masters"] | groups["workers"] | groups["load_balancers"])
+    lab = built["vars"]["lab"]
+    assert lab["etcd_external"] is True
+    assert lab["etcd_endpoints"] == [f"https://172.30.0.2{i}:2379" for i in (1, 2, 3)]
+    assert lab["etcd_initial_cluster"].startswith("e1=https://172.30.0.21:2380,e2=")
+    assert build(plan("3-master"))["all"]["vars"]["lab"]["etcd_external"] is False
 
 
 def test_write(tmp_path: Path) -> None:

@@ -318,6 +318,16 @@ def test_create_starts_a_lab_that_was_stopped(world: World) -> None:
     assert world.did[-1] == "ready"
 
 
+def test_start_waits_for_members_of_etcd_wherever_they_are(world: World) -> None:
+    """Masters without one go on at once."""
+    made = create("3-master-3-etcd").topology
+    lifecycle.stop(made, provider(world), CONSOLE)
+    world.did.clear()
+    lifecycle.start(made, provider(world), CONSOLE)
+    members = ["etcd of e1", "release e2", "etcd of e2", "release e3"]
+    assert world.did == ["start 7, held 2", *members, "ready"]
+
+
 def test_delete_leaves_nothing(world: World) -> None:
     """No container, kubeconfig entry, state or lock; the same again is fine."""
     create()
@@ -344,6 +354,8 @@ def test_a_lab_that_the_engine_does_not_let_go_keeps_its_state(world: World) -> 
         ("3-master", "Machines (3 masters, load balancer)"),
         ("1-master-1-worker", "Machines (1 master, 1 worker)"),
         ("3-master-2-worker", "Machines (3 masters, 2 workers, load balancer)"),
+        ("1-master-1-etcd", "Machines (1 master, 1 etcd node)"),
+        ("3-master-3-etcd", "Machines (3 masters, 3 etcd nodes, load balancer)"),
     ],
 )
 def test_what_is_being_made_is_told(word: str, title: str, world: World) -> None:

@@ -181,6 +181,24 @@ def test_a_worker_gets_no_key_but_its_own(made: tuple[Store, Topology, dict[str,
     assert set(trees["lb1"]) == {"/etc/haproxy/ca.crt"}
 
 
+def test_etcd_on_nodes_of_its_own_keeps_its_keys_apart(tmp_path: Path) -> None:
+    """As kubeadm's guide to external etcd has it: masters get the client's key alone."""
+    store, planned = Store(tmp_path / "pki"), plan("3-master-3-etcd")
+    member = files_of(store, planned, "e2", tmp_path)
+    pairs = ("server", "peer", "healthcheck-client")
+    wanted = {f"{PKI}/etcd/{name}{end}" for name in pairs for end in (".crt", ".key")}
+    assert set(member) == {*wanted, f"{PKI}/etcd/ca.crt"}
+    for name in ("server", "peer"):
+        found = certificate(member[f"{PKI}/etcd/{name}.crt"])
+        assert names(found) == {"e2", "localhost", "172.30.0.22", "127.0.0.1", "::1"}
+        assert attribute(found, NameOID.COMMON_NAME) == "e2"
+    master = files_of(store, planned, "m1", tmp_path)
+    of_etcd = {path for path in master if "etcd" in path}
+    client = f"{PKI}/apiserver-etcd-client"
+    assert of_etcd == {f"{client}.crt", f"{client}.key", f"{PKI}/etcd/ca.crt"}
+    assert master[f"{PKI}/etcd/ca.crt"] == member[f"{PKI}/etcd/ca.crt"]
+
+
 def test_every_key_on_a_node_is_for_root_alone(
     made: tuple[Store, Topology, dict[str, Any]],
 ) -> None:

@@ -262,6 +262,20 @@ def test_machines_have_fixed_addresses_names_and_volumes(
     assert len(fake.volumes_there) == 3 * 3 + 2
 
 
+def test_etcd_keeps_its_data_where_it_runs(provider: DockerProvider, fake: FakeEngine) -> None:
+    """And a node of its own keeps nothing else."""
+    planned = plan("1-master-1-etcd")
+    provider.ensure(planned, "image")
+    targets = {
+        node.name: {
+            m["Target"]
+            for m in fake.containers_there[node.machine]["more"]["host_config"]["mounts"]
+        }
+        for node in planned.nodes
+    }
+    assert targets == {"e1": {"/var/lib/etcd"}, "m1": {"/var/lib/kubelet", "/var/lib/containerd"}}
+
+
 def test_only_the_api_is_published_and_on_loopback_only(
     provider: DockerProvider, fake: FakeEngine
 ) -> None:

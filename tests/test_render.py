@@ -37,6 +37,7 @@ SECRETS = {
 CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
     "3-master": (HOST, {"name": "lab"}),
     "3-master-2-worker": (HOST, {"name": "lab"}),
+    "3-master-3-etcd": (HOST, {"name": "lab", "extra_args": {"etcd": {"log-level": "warn"}}}),
     "1-node": (
         BARE,
         {
@@ -122,7 +123,8 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Rendered]]
 
 def models(node: Node) -> tuple[str, ...]:
     """Where a file is looked for that a case doesn't store itself, nearest first."""
-    return (f"3-master/{node.name}", "3-master/m1", "3-master-2-worker/w1")
+    nearest = f"3-master/{node.name}"
+    return (nearest, "3-master/m1", "3-master-2-worker/w1", "3-master-3-etcd/e1")
 
 
 def stored(path: str, folders: tuple[str, ...]) -> Path | None:
@@ -212,7 +214,8 @@ def test_static_pods_name_an_image_and_each_flag_once(
     """A flag that stands twice is decided by its order alone."""
     pods = [d for where, d in manifests(trees[case]) if "/manifests/" in where]
     masters = [one for one in trees[case] if one.node.role.value == "master"]
-    assert len(pods) == 4 * len(masters)
+    external = any(one.node.role.value == "etcd" for one in trees[case])
+    assert len(pods) == (3 if external else 4) * len(masters)
     for pod in pods:
         (container,) = pod["spec"]["containers"]
         flags = [word.partition("=")[0] for word in container["command"][1:]]
@@ -269,6 +272,48 @@ def test_every_api_server_knows_every_etcd_member(trees: dict[str, list[Rendered
         assert flags(one, "kube-apiserver")["etcd-servers"] == endpoints
         assert flags(one, "etcd")["initial-cluster"] == peers
         assert flags(one, "etcd")["name"] == one.node.name
+
+
+def unit_flags(one: Rendered) -> dict[str, str]:
+    """The flags of etcd's unit, as systemd reads them."""
+    text = one.text("/etc/systemd/system/etcd.service").replace("\\\n", " ")
+    (line,) = [row for row in text.splitlines() if row.startswith("ExecStart=")]
+    words = line.removeprefix("ExecStart=").split()
+    assert words[0] == "/usr/local/bin/etcd"
+    return {w.partition("=")[0].removeprefix("--"): w.partition("=")[2] for w in words[1:]}
+
+
+def test_etcd_on_nodes_of_its_own_has_the_flags_of_a_static_pod(
+    trees: dict[str, list[Rendered]],
+) -> None:
+    """But for names and addresses; API servers and kubeadm-config know all members."""
+    alone = [one for one in trees["3-master-3-etcd"] if one.node.role.value == "etcd"]
+    assert [one.node.name for one in alone] == ["e1", "e2", "e3"]
+    m1 = next(one for one in trees["3-master"] if one.node.name == "m1")
+    wanted = {"log-level": "warn"}
+    for key, value in flags(m1, "etcd").items():
+        wanted[key] = value.replace("m1", "e1").replace("m2", "e2").replace("m3", "e3")
+        for last in (1, 2, 3):
+            wanted[key] = wanted[key].replace(f"172.30.0.1{last}", f"172.30.0.2{last}")
+    assert unit_flags(alone[0]) == wanted
+    endpoints = [f"https://{one.node.address}:2379" for one in alone]
+    masters = [one for one in trees["3-master-3-etcd"] if one.node.role.value == "master"]
+    for one in masters:
+        assert flags(one, "kube-apiserver")["etcd-servers"].split(",") == endpoints
+    objects = list(yaml.safe_load_all(masters[0].text("/etc/kubernetes/addons/kubeadm.yaml")))
+    (kept,) = [o for o in objects if o["metadata"]["name"] == "kubeadm-config"]
+    etcd = yaml.safe_load(kept["data"]["ClusterConfiguration"])["etcd"]
+    assert etcd["external"]["endpoints"] == endpoints
+    assert "local" not in etcd
+
+
+def test_systemd_takes_flags_as_they_are_meant() -> None:
+    """A percent sign and a dollar begin something else in a unit."""
+    values = {"log-format": "a%b$c"}
+    asked = spec.build({"topology": "1-master-1-etcd", "extra_args": {"etcd": values}})
+    planned = topology.plan(asked, HOST, used_subnets=(), api_port=6443)
+    e1 = render_node(planned, planned.node("e1"), ROOT)
+    assert unit_flags(e1)["log-format"] == "a%%b$$c"
 
 
 def test_one_pod_range_feeds_every_component(trees: dict[str, list[Rendered]]) -> None:

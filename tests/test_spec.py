@@ -15,13 +15,30 @@ from labtool.errors import SpecError
 @given(masters=st.sampled_from([1, 3, 5, 7]), workers=st.integers(1, 9))
 def test_topology_words_mean_what_they_say(masters: int, workers: int) -> None:
     """Masters and workers are read from the word."""
-    assert spec.parse_topology(f"{masters}-master") == (masters, 0)
-    assert spec.parse_topology(f"{masters}-master-{workers}-worker") == (masters, workers)
+    assert spec.parse_topology(f"{masters}-master") == (masters, 0, 0)
+    assert spec.parse_topology(f"{masters}-master-{workers}-worker") == (masters, workers, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "counts"),
+    [
+        ("3-master-3-etcd", (3, 0, 3)),
+        ("1-master-1-worker-3-etcd", (1, 1, 3)),
+        ("3-master-5-etcd", (3, 0, 5)),
+        ("1-master-1-etcd", (1, 0, 1)),
+        ("2-master-3-etcd", (2, 0, 3)),
+    ],
+)
+def test_etcd_may_have_nodes_of_its_own(word: str, counts: tuple[int, int, int]) -> None:
+    """Masters may then be even: they have no quorum of their own."""
+    asked = spec.build({"topology": word})
+    assert spec.parse_topology(word) == counts
+    assert (asked.masters, asked.workers, asked.etcd) == counts
 
 
 def test_one_node_is_one_master() -> None:
     """`1-node` is a topology of its own name."""
-    assert spec.parse_topology("1-node") == (1, 0)
+    assert spec.parse_topology("1-node") == (1, 0, 0)
     assert spec.build({"topology": "1-node"}).lab_name == "1-node"
 
 
@@ -34,6 +51,13 @@ def test_one_node_is_one_master() -> None:
         ("9-master", "at most 7 masters"),
         ("7-master-14-worker", "at most 20 nodes"),
         ("3-node", "use 3-master"),
+        ("3-master-2-etcd", "2 etcd members need 2 for quorum and so bear the loss of 0"),
+        ("1-master-4-etcd", "use 3 or 5"),
+        ("3-master-9-etcd", "at most 7 masters and 7 members of etcd"),
+        ("3-master-11-worker-7-etcd", "at most 20 nodes"),
+        ("3-master-0-etcd", "leave -0-etcd out"),
+        ("1-node-3-etcd", "use 1-master"),
+        ("3-master-3-etcd-2-worker", "is no topology"),
         ("three", "is no topology"),
     ],
 )

@@ -19,10 +19,12 @@ from labtool.topology import Topology
 WORDS = st.one_of(
     st.just("1-node"),
     st.builds(
-        lambda m, w: f"{m}-master-{w}-worker" if w else f"{m}-master",
+        lambda m, w, e: f"{m}-master{f'-{w}-worker' if w else ''}{f'-{e}-etcd' if e else ''}",
         st.sampled_from([1, 3, 5, 7]),
-        st.integers(0, 13),
+        st.integers(0, 6),
+        st.sampled_from([0, 1, 3, 5, 7]),
     ),
+    st.builds("{}-master-{}-worker".format, st.sampled_from([1, 3, 5, 7]), st.integers(7, 13)),
 )
 HOST = HostFacts(2, 4, 2**34, 8192, 10**6, ("192.168.1.0/24",), ("9.9.9.9",), "6.1", is_root=False)
 
@@ -75,6 +77,23 @@ def test_several_masters_get_a_load_balancer() -> None:
     assert plan("3-master").api_machine.role is Role.LOAD_BALANCER
     assert plan("1-node").api_machine.role is Role.MASTER
     assert plan("1-node").balancers == ()
+
+
+def test_members_of_etcd_are_its_own_nodes_or_else_the_masters() -> None:
+    """And only they run it; nobody reaches the API by way of them."""
+    stacked, external = plan("3-master"), plan("3-master-1-worker-3-etcd")
+    assert stacked.etcd_members == stacked.masters
+    assert not stacked.etcd_external
+    assert external.etcd_external
+    found = [(n.name, n.address) for n in external.etcd_members]
+    assert found == [("e1", "172.30.0.21"), ("e2", "172.30.0.22"), ("e3", "172.30.0.23")]
+    for node in external.nodes:
+        names = {c.name for c in external.components(node)}
+        assert ("etcd" in names) is (node.role is Role.ETCD)
+        if node.role is Role.ETCD:
+            assert names == {"etcd", "docker-dns"}
+            assert not {node.name, node.address} & set(external.api_sans)
+    assert plan("1-master-1-etcd").endpoint == "172.30.0.11:6443"
 
 
 def test_t10_a_second_lab_gets_another_subnet() -> None:

@@ -227,7 +227,7 @@ class NodeFile:
 _ON_NODES = {
     "kubernetes": ("kubelet", "kubeadm", "kubectl"),
     "crictl": ("crictl",),
-    "etcd": ("etcdctl", "etcdutl"),
+    "etcd": ("etcd", "etcdctl", "etcdutl"),
     "containerd": ("containerd", "containerd-shim-runc-v2", "ctr"),
     "runc": ("runc",),
 }

@@ -19,6 +19,7 @@ from labtool.errors import UsageError
 Examples:
   labtool create                          three masters and a load balancer
   labtool create 3-master-2-worker        with two workers
+  labtool create 3-master-3-etcd          etcd on three nodes of its own
   labtool create 1-node --name quick      the smallest lab
   labtool create -f lab.yaml              your own description (docs/lab-yaml.md)
   labtool create --set proxy_mode=iptables --set network.pods=10.50.0.0/16"""
@@ -46,7 +47,7 @@ def command(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Make a lab, or bring one to what was asked.
 
-    TOPOLOGY is 1-node, N-master or N-master-M-worker; 3-master if left out. The same
+    TOPOLOGY is 1-node or N-master[-M-worker][-K-etcd]; 3-master if left out. The same
     command again changes nothing, and after an interruption it goes on.
     """
     began = time.monotonic()

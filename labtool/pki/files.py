@@ -13,6 +13,7 @@ from labtool.pki.leaves import (
     identity_leaves,
     kubelet_serving_leaf,
     master_leaves,
+    member_leaves,
 )
 from labtool.pki.store import Store, write_private
 from labtool.render import NodeFile
@@ -29,24 +30,46 @@ def node_files(store: Store, lab: dict[str, Any], node: dict[str, Any]) -> list[
     ca = store.authority("ca").certificate
     if node["role"] == "load_balancer":
         return [NodeFile("/etc/haproxy/ca.crt", ca)]
+    if node["role"] == "etcd":
+        return _member_files(store, node)
     files = [NodeFile(f"{PKI}/ca.crt", ca)]
     files += _pair_files(store, node["name"], kubelet_serving_leaf(node["name"], node["address"]))
     if node["role"] == "worker":
         return [*files, _bootstrap_kubeconfig(store, lab)]
-    return files + _master_files(store, lab, node)
+    files += _master_files(store, lab, node)
+    if lab["etcd_external"]:
+        return [*files, _etcd_ca(store)]
+    etcd_key = NodeFile(f"{PKI}/etcd/ca.key", store.authority("etcd-ca").key, 0o600)
+    return [*files, etcd_key, *_member_files(store, node)]
+
+
+def _etcd_ca(store: Store) -> NodeFile:
+    return NodeFile(f"{PKI}/etcd/ca.crt", store.authority("etcd-ca").certificate)
+
+
+def _member_files(store: Store, node: dict[str, Any]) -> list[NodeFile]:
+    """What a member of etcd needs, and no key of a CA.
+
+    Source: https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/setup-ha-etcd-with-kubeadm/
+    """
+    files = [_etcd_ca(store)]
+    for leaf in member_leaves(node["name"], node["address"]):
+        files += _pair_files(store, node["name"], leaf)
+    return files
 
 
 def _master_files(store: Store, lab: dict[str, Any], node: dict[str, Any]) -> list[NodeFile]:
     name, address = node["name"], node["address"]
-    files = [NodeFile(f"{PKI}/ca.key", store.authority("ca").key, 0o600)]
-    for where, authority in (("etcd/ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")):
-        pair = store.authority(authority)
-        files.append(NodeFile(f"{PKI}/{where}.crt", pair.certificate))
-        files.append(NodeFile(f"{PKI}/{where}.key", pair.key, 0o600))
+    front_proxy = store.authority("front-proxy-ca")
+    files = [
+        NodeFile(f"{PKI}/ca.key", store.authority("ca").key, 0o600),
+        NodeFile(f"{PKI}/front-proxy-ca.crt", front_proxy.certificate),
+        NodeFile(f"{PKI}/front-proxy-ca.key", front_proxy.key, 0o600),
+    ]
     account = store.service_account()
     files.append(NodeFile(f"{PKI}/sa.pub", account.certificate, 0o600))
     files.append(NodeFile(f"{PKI}/sa.key", account.key, 0o600))
-    for leaf in master_leaves(name, address, lab["api_sans"]):
+    for leaf in master_leaves(lab["api_sans"]):
         files += _pair_files(store, name, leaf)
     return files + _kubeconfigs(store, lab, name, address)
 

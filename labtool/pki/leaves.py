@@ -35,15 +35,21 @@ class Leaf:
     names: tuple[str, ...] = ()
 
 
-def master_leaves(node: str, address: str, api_sans: Iterable[str]) -> tuple[Leaf, ...]:
-    """The leaf certificates of a control-plane node."""
-    etcd_names = (node, "localhost", address, "127.0.0.1", "::1")
-    both = (SERVER, CLIENT)
+def master_leaves(api_sans: Iterable[str]) -> tuple[Leaf, ...]:
+    """The leaf certificates of a control-plane node, but for those of an etcd member."""
     return (
         Leaf(f"{PKI}/apiserver", "ca", "kube-apiserver", "", (SERVER,), tuple(api_sans)),
         Leaf(f"{PKI}/apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", ADMINS),
         Leaf(f"{PKI}/front-proxy-client", "front-proxy-ca", "front-proxy-client"),
         Leaf(f"{PKI}/apiserver-etcd-client", "etcd-ca", "kube-apiserver-etcd-client"),
+    )
+
+
+def member_leaves(node: str, address: str) -> tuple[Leaf, ...]:
+    """The leaf certificates of a machine that holds a member of etcd."""
+    etcd_names = (node, "localhost", address, "127.0.0.1", "::1")
+    both = (SERVER, CLIENT)
+    return (
         Leaf(f"{PKI}/etcd/server", "etcd-ca", node, "", both, etcd_names),
         Leaf(f"{PKI}/etcd/peer", "etcd-ca", node, "", both, etcd_names),
         Leaf(f"{PKI}/etcd/healthcheck-client", "etcd-ca", "kube-etcd-healthcheck-client"),

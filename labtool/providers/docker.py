@@ -22,7 +22,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import IPAMConfig, IPAMPool, Mount
 
 from labtool import engine
-from labtool.components import CLUSTER, Role
+from labtool.components import CLUSTER
 from labtool.errors import ProviderError
 from labtool.topology import API_PORT, Node, Restarted, Topology
 
@@ -30,12 +30,12 @@ LABEL_LAB = "labtool.lab"
 LABEL_NODE = "labtool.node"
 LABEL_TOPOLOGY = "labtool.topology"
 
-# What each program keeps over a restart; the last lies on a real file system since
+# What each component keeps over a restart; containerd's must lie on a real file system since
 # overlay can't be the upper layer of another overlay.
 _VOLUMES = {
-    "kubelet": ("/var/lib/kubelet", CLUSTER),
-    "containerd": ("/var/lib/containerd", CLUSTER),
-    "etcd": ("/var/lib/etcd", frozenset({Role.MASTER})),
+    "kubelet": "/var/lib/kubelet",
+    "containerd": "/var/lib/containerd",
+    "etcd": "/var/lib/etcd",
 }
 # linux/capability.h, in the order of their bits.
 _CAPABILITIES = """
@@ -262,9 +262,9 @@ class DockerProvider:
         api = self._client.api
         labels = {LABEL_LAB: topology.name, LABEL_NODE: node.name}
         mounts = [
-            Mount(target, f"{node.machine}-{name}", type="volume", labels=labels)
-            for name, (target, roles) in _VOLUMES.items()
-            if node.role in roles
+            Mount(_VOLUMES[c.name], f"{node.machine}-{c.name}", type="volume", labels=labels)
+            for c in topology.components(node)
+            if c.name in _VOLUMES
         ]
         publishes = node == topology.api_machine
         host_config = api.create_host_config(

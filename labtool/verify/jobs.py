@@ -32,7 +32,6 @@ ETCD_ENV = {
 KUBELET_CERT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 AUDIT_LOG = "/var/log/kubernetes/audit/audit.log"
 AUDIT_MARK = f"labtool-verify-{uuid.uuid4().hex[:12]}"
-UNITS = ("kubelet", "containerd")
 UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestarts"
 PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kubelet", "haproxy")
 
@@ -56,10 +55,26 @@ def jobs(topology: Topology, node: Node) -> Jobs:
     found = _machine_jobs(topology, node)
     if node.role is Role.LOAD_BALANCER:
         return found | _balancer_jobs(topology)
+    if node in topology.etcd_members:
+        found |= _etcd_jobs(node)
+    if node.role is Role.ETCD:
+        return found | _file_jobs() | {"units": _units("etcd")}
     found |= _node_jobs(topology, node)
     if node.role is Role.MASTER:
-        found |= _etcd_jobs(node) | _api_jobs(node) | _control_jobs()
+        found |= _api_jobs(node) | _control_jobs()
+        for member in members_tried_from(topology, node):
+            found |= _foreign_jobs(member)
     return found
+
+
+def members_tried_from(topology: Topology, node: Node) -> tuple[Node, ...]:
+    """The members of etcd that a master tries with certificates of other CAs.
+
+    It has such certificates; a node of etcd's own has not, so the first master stands in.
+    """
+    if not topology.etcd_external:
+        return (node,)
+    return topology.etcd_members if node == topology.masters[0] else ()
 
 
 def _machine_jobs(topology: Topology, node: Node) -> Jobs:
@@ -165,9 +180,13 @@ def _file_jobs() -> Jobs:
     }
 
 
+def _units(*names: str) -> dict[str, Any]:
+    return command("systemctl", "show", *names, f"--property={UNIT_PROPERTIES}")
+
+
 def _runtime_jobs() -> Jobs:
     return {
-        "units": command("systemctl", "show", *UNITS, f"--property={UNIT_PROPERTIES}"),
+        "units": _units("kubelet", "containerd"),
         "cri_info": command("crictl", "info"),
         "cri_version": command("crictl", "version"),
         "cri_images": command("crictl", "images", "-o", "json"),
@@ -182,8 +201,6 @@ def _runtime_jobs() -> Jobs:
 def _etcd_jobs(node: Node) -> Jobs:
     client, peer = f"https://{node.address}:2379", f"https://{node.address}:2380"
     ca = f"{ETCD_PKI}/ca.crt"
-    foreign = {"cert": f"{PKI}/front-proxy-client.crt", "key": f"{PKI}/front-proxy-client.key"}
-    kubernetes = ADMIN
 
     def etcdctl(*argv: str) -> dict[str, Any]:
         return command("etcdctl", *argv, "-w", "json", env=ETCD_ENV, until_ok=3)
@@ -199,13 +216,20 @@ def _etcd_jobs(node: Node) -> Jobs:
         ),
         "etcd_metrics": web("http://127.0.0.1:2381/metrics", limit=400_000),
         "etcd_metrics_outside": web(f"http://{node.address}:2381/metrics", timeout=2),
-        **{
-            f"etcd_{port}_{who}": web(f"{base}{path}", **proof)
-            for port, base, path in ((2379, client, "/version"), (2380, peer, "/members"))
-            for who, proof in (("nobody", {}), ("front_proxy", foreign), ("kubernetes", kubernetes))
-        },
+        "etcd_2379_nobody": web(f"{client}/version"),
+        "etcd_2380_nobody": web(f"{peer}/members"),
         "etcd_2379_plain": web(f"http://{node.address}:2379/version"),
         "etcd_2380_plain": web(f"http://{node.address}:2380/members"),
+    }
+
+
+def _foreign_jobs(member: Node) -> Jobs:
+    """What a member of etcd must refuse: certificates of other CAs."""
+    front_proxy = {"cert": f"{PKI}/front-proxy-client.crt", "key": f"{PKI}/front-proxy-client.key"}
+    return {
+        f"etcd_{port}_{who}:{member.name}": web(f"https://{member.address}:{port}{path}", **proof)
+        for port, path in ((2379, "/version"), (2380, "/members"))
+        for who, proof in (("front_proxy", front_proxy), ("kubernetes", ADMIN))
     }
 
 
@@ -265,6 +289,6 @@ def _balancer_jobs(topology: Topology) -> Jobs:
     return {
         "text": {"kind": "read", "paths": ["/etc/haproxy/haproxy.cfg", "/etc/machine-id"]},
         "spread": {"kind": "steps", "steps": [stats, front, stats]},
-        "units": command("systemctl", "show", "haproxy", f"--property={UNIT_PROPERTIES}"),
+        "units": _units("haproxy"),
         "stats_outside": web(f"http://{topology.balancers[0].address}:8404/stats", timeout=2),
     }

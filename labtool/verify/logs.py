@@ -8,12 +8,20 @@ from labtool import components
 from labtool.components import RunsAs
 from labtool.topology import Node, Topology
 from labtool.verify.connect import tail
+from labtool.verify.model import Row, node_of
 
 LINES = 12
 SECONDS = 4.0
 # `where` of a pod in the component table is namespace/kind/name.
 _POD_LOGS = "/var/log/pods"
 _CUT = "cut -c1-300"
+
+
+def component(topology: Topology, row: Row) -> str:
+    """Whose log helps with a failed row: the check's, or where that isn't there, the node's own."""
+    wanted = row.check.component
+    here = [[c.name for c in topology.components(node_of(topology, n))] for n in row.nodes]
+    return here[0][0] if here and not any(wanted in names for names in here) else wanted
 
 
 def last_lines(topology: Topology, component: str, node: Node) -> str:
@@ -24,7 +32,7 @@ def last_lines(topology: Topology, component: str, node: Node) -> str:
 
 def command(component: str, node: Node) -> str:
     """The shell command that prints a component's last log lines on a node."""
-    found = components.named(component)
+    found = components.named(component, node.role)
     if found.runs_as is RunsAs.SYSTEMD_UNIT:
         unit = shlex.quote(component)
         return f"journalctl --no-pager -o cat -n {LINES} -u {unit} 2>&1 | {_CUT}"

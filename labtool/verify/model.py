@@ -67,6 +67,21 @@ def machines(topology: Topology) -> tuple[str, ...]:
     return tuple(n.name for n in topology.nodes)
 
 
+def etcd_members(topology: Topology) -> tuple[str, ...]:
+    """One row for each machine that holds a member of etcd."""
+    return tuple(n.name for n in topology.etcd_members)
+
+
+def etcd_nodes(topology: Topology) -> tuple[str, ...]:
+    """One row for each node of etcd's own."""
+    return etcd_members(topology) if topology.etcd_external else ()
+
+
+def key_holders(topology: Topology) -> tuple[str, ...]:
+    """One row for each machine that holds private keys of the cluster."""
+    return (*cluster(topology), *etcd_nodes(topology))
+
+
 def balancers(topology: Topology) -> tuple[str, ...]:
     """One row for each load balancer."""
     return tuple(n.name for n in topology.balancers)

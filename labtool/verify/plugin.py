@@ -175,7 +175,7 @@ class Session:
 
     def failure(self, row: Row, error: BaseException) -> Failure:
         """All that helps with a failed check."""
-        component = row.check.component
+        component = logs.component(self.topology, row)
         holders = {
             n.name: n
             for n in self.topology.nodes

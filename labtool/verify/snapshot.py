@@ -142,6 +142,11 @@ class Lab:
         return [self.nodes[n.name] for n in self.topology.masters]
 
     @property
+    def etcd_members(self) -> list[NodeView]:
+        """The machines that hold a member of etcd."""
+        return [self.nodes[n.name] for n in self.topology.etcd_members]
+
+    @property
     def cluster(self) -> list[NodeView]:
         """The Kubernetes nodes."""
         return [self.nodes[n.name] for n in self.topology.cluster_nodes]

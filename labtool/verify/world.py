@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from labtool.components import Role
 from labtool.topology import Node, Topology
 from labtool.verify import manifests, webhook
 from labtool.verify.api import Api, ApiRefused, Json
@@ -248,10 +247,11 @@ class Cluster:
         """What a node itself can reach in the cluster; all nodes are asked at once."""
         with self._reach_lock:
             if not self._reach:
-                wanted = self._reach_jobs()
-                for node in self.topology.cluster_nodes:
-                    mine = wanted | _master_jobs(node)
-                    self._reach[node.name] = Look(self.topology, node, mine)
+                wanted = dict.fromkeys(self.topology.cluster_nodes, self._reach_jobs())
+                for member in self.topology.etcd_members:
+                    wanted[member] = wanted.get(member, {}) | _member_jobs()
+                for node, jobs in wanted.items():
+                    self._reach[node.name] = Look(self.topology, node, jobs)
         return self._reach[name].answers()
 
     def look_from(self, node: Node, key: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -291,9 +291,7 @@ class Cluster:
         }
 
 
-def _master_jobs(node: Node) -> Jobs:
-    if node.role is not Role.MASTER:
-        return {}
+def _member_jobs() -> Jobs:
     key = f"/registry/secrets/{NAMESPACE}/at-rest"
     # One revision for all members, so that writes meanwhile don't matter.
     revision = "etcdctl endpoint status -w fields | sed -n 's/^\"Revision\" : //p'"

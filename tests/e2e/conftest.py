@@ -12,7 +12,7 @@ from harness import CommandLine, Lab, Labs
 
 from labtool import paths
 
-_SHARED = ("ha_lab", "small_lab", "worker_lab")
+_SHARED = ("ha_lab", "small_lab", "worker_lab", "etcd_lab")
 # What must not change anything for labtool, though it is in the user's environment.
 HOSTILE = {
     "http_proxy": "http://127.0.0.1:9",
@@ -96,6 +96,12 @@ def small_lab(labs: Labs, tmp_path_factory: pytest.TempPathFactory) -> Lab:
 def worker_lab(labs: Labs) -> Lab:
     """One master and one worker."""
     return labs.create("1-master-1-worker", "worker")
+
+
+@pytest.fixture(scope="session")
+def etcd_lab(labs: Labs) -> Lab:
+    """One master, and etcd on three nodes of its own."""
+    return labs.create("1-master-3-etcd", "etcd")
 
 
 @pytest.fixture(autouse=True)

@@ -241,7 +241,7 @@ class Lab:
     @property
     def cluster_nodes(self) -> tuple[str, ...]:
         """The names of its Kubernetes nodes."""
-        return tuple(n for n in self.addresses if not n.startswith("lb"))
+        return tuple(n for n in self.addresses if n[0] in "mw")
 
     def api(self, seconds: float) -> Client:
         """A client of its API through the port on 127.0.0.1; whoever asks for it closes it."""
@@ -273,7 +273,7 @@ class Lab:
         return self.on(node, "sh", "-euc", text, code=code).out
 
     def etcdctl(self, node: str, *words: str, code: int | None = 0) -> Done:
-        """Run etcdctl on a master, against its own member."""
+        """Run etcdctl on a machine with a member of etcd, against that one."""
         return self.on(node, *_ETCDCTL, *words, code=code)
 
     def voters(self, node: str) -> set[str]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from breaks import BATCHES, WORKER, Batch
+from breaks import BATCHES, MEMBERS, WORKER, Batch
 from breaks.shell import PRELUDE
 from harness import RELEASE, Lab, engine
 
@@ -23,6 +23,7 @@ from labtool import spec, topology
 from labtool.host import HostFacts
 from labtool.verify import registry
 
+EVERY = (*BATCHES, WORKER, MEMBERS)
 SETTLE_SECONDS = 120
 # What has to hold before the next batch; all of it is judged by looking.
 _SETTLED = (
@@ -37,14 +38,15 @@ _SETTLED = (
 def test_every_check_has_a_break() -> None:
     """No check is on the list that nothing shows to fail."""
     checks = {check.id for check in registry.checks()}
-    broken = {row.partition("[")[0] for batch in (*BATCHES, WORKER) for row in batch.expects}
+    broken = {row.partition("[")[0] for batch in EVERY for row in batch.expects}
     assert checks - broken == set()
 
 
-@pytest.mark.parametrize("batch", [*BATCHES, WORKER], ids=lambda batch: batch.name)
+@pytest.mark.parametrize("batch", EVERY, ids=lambda batch: batch.name)
 def test_the_table_knows_the_rows(batch: Batch, roomy_host: HostFacts) -> None:
     """Every row in the table exists, and verify is asked for what is expected."""
-    asked = spec.build({"topology": "1-master-1-worker" if batch is WORKER else "3-master"})
+    words = {WORKER.name: "1-master-1-worker", MEMBERS.name: "1-master-3-etcd"}
+    asked = spec.build({"topology": words.get(batch.name, "3-master")})
     every = registry.rows(topology.plan(asked, roomy_host, used_subnets=(), api_port=6443))
     chosen = {row.id for row in registry.select(every, batch.only)}
     assert batch.expects.keys() - chosen == set()
@@ -180,6 +182,12 @@ def test_verify_sees(ha_lab: Lab, batch: Batch) -> None:
 def test_verify_sees_on_a_worker(worker_lab: Lab) -> None:
     """What only a lab with workers can get wrong."""
     _expect_seen(worker_lab, WORKER)
+
+
+@pytest.mark.e2e
+def test_verify_sees_on_nodes_of_etcd(etcd_lab: Lab) -> None:
+    """What only a lab with etcd on nodes of its own can get wrong."""
+    _expect_seen(etcd_lab, MEMBERS)
 
 
 @pytest.mark.e2e

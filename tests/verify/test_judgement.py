@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from labtool.topology import Topology
+from labtool import spec
+from labtool.host import HostFacts
+from labtool.topology import Topology, plan
+from labtool.verify.jobs import jobs
 from labtool.verify.model import CheckFailed, node_of
 from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.suite import (
@@ -238,23 +242,106 @@ def test_two_leaders_are_found(see: See, three_masters: Topology) -> None:
             test_etcd.test_leader(lab(*leaders))
 
 
+STRANGERS = (
+    "etcd_2379_nobody",
+    "etcd_2379_front_proxy:m1",
+    "etcd_2379_kubernetes:m1",
+    "etcd_2379_plain",
+)
+
+
 def strangers(*, let_in: str = "") -> dict[str, Any]:
     """Answers of etcd's client port to those it doesn't know."""
     refused = {"error": "SSLError: certificate required", "tls": "TLSv1.3"}
-    names = [f"etcd_2379_{who}" for who in ("nobody", "front_proxy", "kubernetes", "plain")]
-    answers: dict[str, Any] = dict.fromkeys(names, refused)
+    answers: dict[str, Any] = dict.fromkeys(STRANGERS, refused)
     answers["etcd_client"] = {"status": 200, "body": "{}"}
     if let_in:
         answers[let_in] = {"status": 200, "body": "{}"}
     return answers
 
 
-@pytest.mark.parametrize("who", ["nobody", "front_proxy", "kubernetes", "plain"])
-def test_t32_whom_etcd_lets_in(see: See, who: str) -> None:
+def masters_seeing(view: NodeView) -> Lab:
+    """A lab whose masters all are this view of one."""
+    return Lab(view.topology, dict.fromkeys((n.name for n in view.topology.masters), view))
+
+
+@pytest.mark.parametrize("key", STRANGERS)
+def test_t32_whom_etcd_lets_in(see: See, key: str) -> None:
     """T32: no certificate, another CA, plain HTTP."""
-    test_etcd.test_client_tls(see("m1", **strangers()))
+    view = see("m1", **strangers())
+    test_etcd.test_client_tls(view, masters_seeing(view))
+    view = see("m1", **strangers(let_in=key))
     with pytest.raises(CheckFailed, match="etcd on m1 let"):
-        test_etcd.test_client_tls(see("m1", **strangers(let_in=f"etcd_2379_{who}")))
+        test_etcd.test_client_tls(view, masters_seeing(view))
+
+
+@pytest.fixture
+def external(roomy_host: HostFacts) -> Topology:
+    """The plan of a lab with etcd on nodes of its own."""
+    asked = spec.build({"topology": "3-master-3-etcd"})
+    return plan(asked, roomy_host, used_subnets=(), api_port=6443)
+
+
+def test_the_first_master_tries_members_that_have_no_foreign_keys(external: Topology) -> None:
+    """A node of etcd's own has no certificate of another CA to be refused with."""
+    keys = {f"etcd_2379_{who}:e{n}" for who in ("front_proxy", "kubernetes") for n in (1, 2, 3)}
+    assert keys <= set(jobs(external, external.node("m1")))
+    for name in ("m2", "m3", "e1"):
+        assert not keys & set(jobs(external, external.node(name)))
+    refused = {"error": "SSLError: certificate required", "tls": "TLSv1.3"}
+    good = {"etcd_client": {"status": 200}, "etcd_2379_nobody": refused, "etcd_2379_plain": refused}
+    e2 = NodeView(external, external.node("e2"), good)
+    for let_in, words in (("", None), ("etcd_2379_kubernetes:e2", "etcd on e2 let")):
+        answers = {key: {"status": 200} if key == let_in else refused for key in keys}
+        m1 = NodeView(external, external.node("m1"), answers)
+        lab = Lab(external, {"m1": m1, "m2": m1, "m3": m1, "e2": e2})
+        with pytest.raises(CheckFailed, match=words) if words else nullcontext():
+            test_etcd.test_client_tls(e2, lab)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("ActiveState", "failed", "etcd.service on e1 is failed, not active"),
+        ("ActiveState", "activating", "etcd.service on e1 is activating, not active"),
+        ("UnitFileState", "disabled", "etcd.service on e1 is disabled, not enabled"),
+    ],
+)
+def test_etcds_unit_must_run_and_come_back(
+    external: Topology, key: str, value: str, words: str
+) -> None:
+    """Activating means that it has no quorum."""
+
+    def view(**wrong: str) -> NodeView:
+        unit = {"ActiveState": "active", "UnitFileState": "enabled"} | wrong
+        text = "".join(f"{k}={v}\n" for k, v in unit.items())
+        return NodeView(external, external.node("e1"), {"units": ran(text)})
+
+    test_etcd.test_unit(view())
+    with pytest.raises(CheckFailed, match=words):
+        test_etcd.test_unit(view(**{key: value}))
+
+
+def test_only_the_keys_of_its_members_lie_with_etcd(external: Topology) -> None:
+    """Whoever has the CA's key is every client of etcd."""
+    own = [f"/etc/kubernetes/pki/etcd/{n}.key" for n in ("server", "peer", "healthcheck-client")]
+    stray = "/etc/kubernetes/pki/etcd/ca.key"
+    node = external.node("e1")
+    test_pki.test_ca_keys(NodeView(external, node, {"files": dict.fromkeys(own)}))
+    with pytest.raises(CheckFailed, match=f"e1 holds {stray}$"):
+        test_pki.test_ca_keys(NodeView(external, node, {"files": dict.fromkeys([*own, stray])}))
+
+
+def test_kubeadm_is_told_where_etcd_is(external: Topology, three_masters: Topology) -> None:
+    """Its upgrades go by it."""
+    ends = [f"https://{m.address}:2379" for m in external.etcd_members]
+    test_kubeadm._expect_etcd(external, {"external": {"endpoints": ends}})
+    test_kubeadm._expect_etcd(three_masters, {"local": {"dataDir": "/var/lib/etcd"}})
+    for found in ({"external": {"endpoints": ends[:2]}}, {"local": {}}, {}):
+        with pytest.raises(CheckFailed, match=r"that etcd is https://172\.30"):
+            test_kubeadm._expect_etcd(external, found)
+    with pytest.raises(CheckFailed, match="that etcd is on the masters"):
+        test_kubeadm._expect_etcd(three_masters, {"external": {"endpoints": ends}})
 
 
 # --- API server -------------------------------------------------------------------

@@ -12,7 +12,7 @@ from labtool.components import COMPONENTS
 from labtool.errors import UsageError
 from labtool.host import HostFacts
 from labtool.topology import Topology
-from labtool.verify import manifests, registry
+from labtool.verify import logs, manifests, registry
 
 ROWS_OF_REQUIREMENTS = (
     "APISERVER", "APISERVER-ADMISSION", "APISERVER-AUDIT", "APISERVER-ENCRYPTION", "ETCD",
@@ -142,6 +142,33 @@ def test_workers_are_checked_as_nodes_only(roomy_host: HostFacts) -> None:
     assert "V-KUBELET-HEALTHZ[w1]" in chosen
     assert "V-CNI-FLANNEL-TCP[m1>w1]" in chosen
     assert not {i for i in chosen if i.startswith(("V-ETCD", "V-SCHEDULER"))}
+
+
+def test_etcd_is_checked_where_it_runs(roomy_host: HostFacts) -> None:
+    """On nodes of its own and not on the masters; those have no kubelet to check."""
+    lab = other(roomy_host, "3-master-3-etcd")
+    chosen = ids(lab)
+    rows = {i for i in chosen if i.startswith("V-ETCD-") and "[" in i}
+    assert {i.partition("[")[2] for i in rows} == {"e1]", "e2]", "e3]"}
+    assert {"V-ETCD-UNIT[e1]", "V-PORTS-OPEN[e1:2379]", "V-PKI-KEY-MODES[e1]"} <= chosen
+    assert {"V-HOST-TIME[e1]", "V-PORTS-KNOWN[e1]", "V-APISERVER-ENCRYPTION-AT-REST[e1]"} <= chosen
+    assert "V-PORTS-OPEN[m1:2379]" not in chosen
+    assert not {i for i in ids(lab, "e1") if i.startswith(("V-KUBELET", "V-RUNTIME", "V-PROXY"))}
+    stacked = ids(other(roomy_host, "3-master"))
+    assert "V-ETCD-UNIT[m1]" not in stacked
+    assert "V-PORTS-OPEN[m1:2379]" in stacked
+
+
+def test_the_log_of_a_failure_is_one_that_the_node_has(roomy_host: HostFacts) -> None:
+    """Where the check's component doesn't run, the node's own is looked at."""
+    lab = other(roomy_host, "3-master-3-etcd")
+    found = {row.id: logs.component(lab, row) for row in registry.rows(lab)}
+    assert found["V-HOST-UNITS[e1]"] == "etcd"
+    assert found["V-HOST-UNITS[lb1]"] == "haproxy"
+    assert found["V-HOST-UNITS[m1]"] == "kubelet"
+    assert found["V-ETCD-ODD"] == "etcd"
+    assert "journalctl" in logs.command("etcd", lab.node("e1"))
+    assert "/var/log/pods" in logs.command("etcd", other(roomy_host, "3-master").node("m1"))
 
 
 def test_without_cni_there_are_no_pods_to_check(roomy_host: HostFacts) -> None:

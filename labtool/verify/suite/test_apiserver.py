@@ -16,7 +16,7 @@ from labtool.verify.answers import (
 )
 from labtool.verify.jobs import AUDIT_LOG, AUDIT_MARK, KUBELET_CA
 from labtool.verify.model import cluster as cluster_nodes
-from labtool.verify.model import expect, masters, with_pods
+from labtool.verify.model import etcd_members, expect, masters, with_pods
 from labtool.verify.objects import HTTP, NAMESPACE, SECRET_TEXT
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
@@ -129,7 +129,7 @@ def test_anonymous(node: NodeView) -> None:
     on=masters,
 )
 def test_etcd(node: NodeView) -> None:
-    wanted = {f"https://{m.address}:2379" for m in node.topology.masters}
+    wanted = {f"https://{m.address}:2379" for m in node.topology.etcd_members}
     found = set(flags(node).get("--etcd-servers", "").split(","))
     expect(
         found == wanted,
@@ -354,7 +354,7 @@ def test_audit_file(node: NodeView) -> None:
     "APISERVER-ENCRYPTION-AT-REST",
     "what etcd holds of a Secret is encrypted: its text is not there",
     component="kube-apiserver",
-    on=masters,
+    on=etcd_members,
     uses=["secret"],
 )
 def test_at_rest(node: NodeView, cluster: Cluster) -> None:

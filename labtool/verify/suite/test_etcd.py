@@ -1,4 +1,4 @@
-"""etcd: one healthy cluster of all masters, reached with its certificates and no others."""
+"""etcd: one healthy cluster of all members, reached with its certificates and no others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_refused, is_ok, said
-from labtool.verify.jobs import ETCD_PKI
-from labtool.verify.model import expect, masters, once
+from labtool.verify.jobs import ETCD_PKI, members_tried_from
+from labtool.verify.model import etcd_members, etcd_nodes, expect, once
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from labtool.verify.world import Cluster
 
 DATA = "/var/lib/etcd"
+UNIT = "etcd.service"
 STRANGERS = {
-    "nobody": "a client without a certificate",
     "front_proxy": "a client with a certificate of the front-proxy CA",
     "kubernetes": "a client with a certificate of the Kubernetes CA",
 }
@@ -41,7 +41,7 @@ def status(node: NodeView) -> dict[str, Any]:
     "ETCD-HEALTH",
     "this member commits a proposal (etcdctl endpoint health)",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_health(node: NodeView) -> None:
     done = node["etcd_health"]
@@ -55,14 +55,14 @@ def test_health(node: NodeView) -> None:
 
 @check(
     "ETCD-MEMBERS",
-    "this member lists every master as a voting member, at its fixed address, and nobody else",
+    "this member lists all as voting members, each at its fixed address, and nobody else",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_members(node: NodeView) -> None:
     wanted = {
         n.name: (f"https://{n.address}:2380", f"https://{n.address}:2379")
-        for n in node.topology.masters
+        for n in node.topology.etcd_members
     }
     found = members(node)
     expect(
@@ -82,7 +82,7 @@ def test_members(node: NodeView) -> None:
     component="etcd",
 )
 def test_odd(lab: Lab) -> None:
-    found = members(lab.masters[0])
+    found = members(lab.etcd_members[0])
     expect(
         len(found) % 2 == 1,
         f"etcd has {len(found)} members, which bears no more loss than {len(found) - 1}",
@@ -97,7 +97,7 @@ def test_odd(lab: Lab) -> None:
     component="etcd",
 )
 def test_leader(lab: Lab) -> None:
-    found = {node.name: status(node) for node in lab.masters}
+    found = {node.name: status(node) for node in lab.etcd_members}
     leaders = {name: str(s.get("leader", 0)) for name, s in found.items()}
     expect(
         len(set(leaders.values())) == 1 and "0" not in leaders.values(),
@@ -118,7 +118,7 @@ def test_leader(lab: Lab) -> None:
     "ETCD-VERSION",
     "this member runs the pinned release",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_version(node: NodeView) -> None:
     found, wanted = str(status(node)["version"]), node.topology.versions.etcd.lstrip("v")
@@ -137,7 +137,7 @@ def test_version(node: NodeView) -> None:
 )
 def test_alarm(lab: Lab) -> None:
     # Alarms are the cluster's: any member that answers knows all of them.
-    answers = [node["etcd_alarms"] for node in lab.masters]
+    answers = [node["etcd_alarms"] for node in lab.etcd_members]
     answer = next((a for a in answers if a["code"] == 0), answers[0])
     expect(
         answer["code"] == 0,
@@ -157,12 +157,12 @@ def test_alarm(lab: Lab) -> None:
     uses=["secret"],
 )
 def test_hash(cluster: Cluster) -> None:
-    name = cluster.topology.masters[0].name
+    name = cluster.topology.etcd_members[0].name
     done = cluster.reach(name)["hash"]
     tried = "etcdctl endpoint hashkv --cluster --rev REVISION"
     expect(done["code"] == 0, "the members can't all be asked", tried=tried, got=done["err"])
     answers = parse_hashes(done["out"])
-    count = len(cluster.topology.masters)
+    count = len(cluster.topology.etcd_members)
     expect(
         len(answers) == count,
         f"{len(answers)} of {count} members answered",
@@ -189,27 +189,29 @@ def parse_hashes(text: str) -> dict[str, tuple[int, int]]:
     "ETCD-CLIENT-TLS",
     "the client port serves its CA's clients only: not others, none without a certificate",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
-def test_client_tls(node: NodeView) -> None:
-    _port(node, 2379, "etcd_client", "/version")
+def test_client_tls(node: NodeView, lab: Lab) -> None:
+    _port(node, lab, 2379, "etcd_client", "/version")
 
 
 @check(
     "ETCD-PEER-TLS",
     "the peer port serves its CA's members only: not others, none without a certificate",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
-def test_peer_tls(node: NodeView) -> None:
-    _port(node, 2380, "etcd_peer", "/members")
+def test_peer_tls(node: NodeView, lab: Lab) -> None:
+    _port(node, lab, 2380, "etcd_peer", "/members")
 
 
-def _port(node: NodeView, port: int, key: str, path: str) -> None:
+def _port(node: NodeView, lab: Lab, port: int, key: str, path: str) -> None:
     url, who = f"https://{node.address}:{port}{path}", f"etcd on {node.name}"
     expect_ok(node[key], url, who)
-    for stranger, words in STRANGERS.items():
-        expect_refused(node[f"etcd_{port}_{stranger}"], url, words, who)
+    expect_refused(node[f"etcd_{port}_nobody"], url, "a client without a certificate", who)
+    stranger = next(m for m in lab.masters if node.node in members_tried_from(lab.topology, m.node))
+    for which, words in STRANGERS.items():
+        expect_refused(stranger[f"etcd_{port}_{which}:{node.name}"], url, words, who)
     plain = f"http://{node.address}:{port}{path}"
     expect_refused(node[f"etcd_{port}_plain"], plain, "plain HTTP", who)
 
@@ -218,7 +220,7 @@ def _port(node: NodeView, port: int, key: str, path: str) -> None:
     "ETCD-SERVER-CERT",
     "the client port's certificate is its CA's and names node, address and loopback",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_server_cert(node: NodeView) -> None:
     _served(node, "etcd_client", 2379, (node.name, "localhost", node.address, "127.0.0.1"))
@@ -228,10 +230,10 @@ def test_server_cert(node: NodeView) -> None:
     "ETCD-PEER-CERT",
     "the certificate served on the peer port is its CA's and names the node's address",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_peer_cert(node: NodeView) -> None:
-    _served(node, "etcd_2380_kubernetes", 2380, (node.name, node.address))
+    _served(node, "etcd_2380_nobody", 2380, (node.name, node.address))
 
 
 def _served(node: NodeView, key: str, port: int, wanted: tuple[str, ...]) -> None:
@@ -264,7 +266,7 @@ def _served(node: NodeView, key: str, port: int, wanted: tuple[str, ...]) -> Non
     "ETCD-METRICS",
     "metrics answer on loopback, and from nowhere else",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_metrics(node: NodeView) -> None:
     url = "http://127.0.0.1:2381/metrics"
@@ -284,7 +286,7 @@ def test_metrics(node: NodeView) -> None:
     "ETCD-DATA",
     "the data folder is root's alone",
     component="etcd",
-    on=masters,
+    on=etcd_members,
 )
 def test_data(node: NodeView) -> None:
     info = node["files"].get(DATA)
@@ -295,3 +297,20 @@ def test_data(node: NodeView) -> None:
         tried=f"stat {DATA}",
         got=info,
     )
+
+
+@check(
+    "ETCD-UNIT",
+    "on a node of its own etcd runs from its unit, ready, and starts at boot",
+    component="etcd",
+    on=etcd_nodes,
+)
+def test_unit(node: NodeView) -> None:
+    unit = dict(line.partition("=")[::2] for line in node.output("units").splitlines())
+    for key, wanted in (("ActiveState", "active"), ("UnitFileState", "enabled")):
+        expect(
+            unit.get(key) == wanted,
+            f"{UNIT} on {node.name} is {unit.get(key)}, not {wanted}",
+            tried=f"systemctl show {UNIT}",
+            got=unit,
+        )

@@ -7,7 +7,7 @@ import datetime as dt
 import hashlib
 import hmac
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -20,12 +20,16 @@ from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.waits import wait
 
 if TYPE_CHECKING:
+    from labtool.topology import Topology
     from labtool.verify.api import Api
     from labtool.verify.world import Cluster
 
 SYSTEM = "/api/v1/namespaces/kube-system"
 PUBLIC = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 JOINING = "system:bootstrappers:kubeadm:default-node-token"
+ETCD_CERTIFICATES = (
+    "apiserver-etcd-client", "etcd-healthcheck-client", "etcd-peer", "etcd-server", "etcd-ca",
+)  # fmt: skip
 REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -39,8 +43,9 @@ def test_certs(node: NodeView) -> None:
     text = node.output("kubeadm_certs")
     names = (
         "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf",
-        "apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "front-proxy-client",
-        "etcd-healthcheck-client", "etcd-peer", "etcd-server", "ca", "etcd-ca", "front-proxy-ca",
+        "apiserver", "apiserver-kubelet-client", "front-proxy-client", "ca", "front-proxy-ca",
+        # Of an external etcd kubeadm renews nothing, not even the API server's client certificate.
+        *(() if node.topology.etcd_external else ETCD_CERTIFICATES),
     )  # fmt: skip
     listed = {line.split()[0] for line in text.splitlines() if line.strip()}
     lost = [name for name in names if name not in listed]
@@ -78,6 +83,23 @@ def test_config(api: Api, lab: Lab) -> None:
             tried="GET configmaps/kubeadm-config in kube-system",
             got=got,
         )
+    _expect_etcd(topology, found.get("etcd") or {})
+
+
+def _expect_etcd(topology: Topology, found: dict[str, Any]) -> None:
+    """Where kubeadm believes etcd to be: its upgrades and resets go by it."""
+    wanted = [f"https://{m.address}:2379" for m in topology.etcd_members]
+    if topology.etcd_external:
+        holds = sorted(found.get("external", {}).get("endpoints", [])) == sorted(wanted)
+    else:
+        holds = "local" in found
+    where = ", ".join(wanted) if topology.etcd_external else "on the masters"
+    expect(
+        holds,
+        f"kubeadm-config does not say that etcd is {where}",
+        tried="GET configmaps/kubeadm-config in kube-system",
+        got=found,
+    )
 
 
 @check(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from labtool.components import RunsAs
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_status, is_ok, said
 from labtool.verify.jobs import KUBELET_CA, KUBELET_CERT
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 UNIT = "/etc/systemd/system/kubelet.service"
 DROP_IN = f"{UNIT}.d/10-kubeadm.conf"
 LEASE_SECONDS = 40.0  # upstream's node-monitor-grace-period at its smallest
-STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
 def units(text: str) -> dict[str, dict[str, str]]:
@@ -254,7 +254,8 @@ def test_static_pods(node: NodeView, api: Api) -> None:
         for c in node.json("cri_containers")["containers"]
         if c["state"] == "CONTAINER_RUNNING"
     }
-    for name in STATIC_PODS:
+    here = node.topology.components(node.node)
+    for name in (c.name for c in here if c.runs_as is RunsAs.STATIC_POD):
         path = f"/etc/kubernetes/manifests/{name}.yaml"
         expect(path in node["files"], f"{node.name} has no {path}", tried=f"stat {path}")
         expect(

@@ -8,18 +8,28 @@ from typing import Any
 
 from labtool.verify import certs
 from labtool.verify.jobs import PKI
-from labtool.verify.model import CheckFailed, cluster, expect, is_master, masters, workers
+from labtool.verify.model import (
+    CheckFailed,
+    cluster,
+    etcd_nodes,
+    expect,
+    is_master,
+    key_holders,
+    masters,
+    workers,
+)
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
 DAYS = 30
-CAS = ("ca.crt", "front-proxy-ca.crt", "etcd/ca.crt")
 # Each leaf, its CA and its name (cmd/kubeadm/app/phases/certs/certlist.go).
 LEAVES = {
     "apiserver": ("ca", "kube-apiserver"),
     "apiserver-kubelet-client": ("ca", "kube-apiserver-kubelet-client"),
     "front-proxy-client": ("front-proxy-ca", "front-proxy-client"),
     "apiserver-etcd-client": ("etcd/ca", "kube-apiserver-etcd-client"),
+}
+MEMBER_LEAVES = {
     "etcd/server": ("etcd/ca", ""),
     "etcd/peer": ("etcd/ca", ""),
     "etcd/healthcheck-client": ("etcd/ca", "kube-etcd-healthcheck-client"),
@@ -32,6 +42,12 @@ KUBECONFIGS = {
 }
 
 
+def leaves(node: NodeView) -> dict[str, tuple[str, str]]:
+    """The leaves in /etc/kubernetes/pki that belong on a machine."""
+    found = LEAVES if is_master(node.node) else {}
+    return found | (MEMBER_LEAVES if node.node in node.topology.etcd_members else {})
+
+
 def _files(node: NodeView) -> dict[str, Any]:
     return dict(node["files"])
 
@@ -40,7 +56,7 @@ def _files(node: NodeView) -> dict[str, Any]:
     "PKI-KEY-MODES",
     "every private key belongs to root and nobody else can read it",
     component="kubelet",
-    on=cluster,
+    on=key_holders,
 )
 def test_key_modes(node: NodeView) -> None:
     keys = {
@@ -83,10 +99,10 @@ def test_kubeconfig_modes(node: NodeView) -> None:
     "PKI-CHAIN",
     "every certificate in /etc/kubernetes/pki is signed by its CA and has its name",
     component="kube-apiserver",
-    on=masters,
+    on=lambda topology: (*masters(topology), *etcd_nodes(topology)),
 )
 def test_chain(node: NodeView) -> None:
-    for leaf, (ca, name) in LEAVES.items():
+    for leaf, (ca, name) in leaves(node).items():
         path = f"{PKI}/{leaf}.crt"
         certificate = certs.load(node.text(path))
         issuer = certs.load(node.text(f"{PKI}/{ca}.crt"))
@@ -109,11 +125,11 @@ def test_chain(node: NodeView) -> None:
     "PKI-PAIRS",
     "every certificate has the key that belongs to it",
     component="kube-apiserver",
-    on=cluster,
+    on=key_holders,
 )
 def test_pairs(node: NodeView) -> None:
     pairs = node["key_pairs"]
-    wanted = len(LEAVES) if is_master(node.node) else 1
+    wanted = len(leaves(node)) or 1
     expect(
         len(pairs) >= wanted,
         f"{node.name} has {len(pairs)} certificates with a key, not {wanted}",
@@ -132,11 +148,12 @@ def test_pairs(node: NodeView) -> None:
     "PKI-EXPIRY",
     f"every certificate is valid now and for {DAYS} days more",
     component="kube-apiserver",
-    on=cluster,
+    on=key_holders,
 )
 def test_expiry(node: NodeView) -> None:
     pems = {p: t for p, t in node["text"].items() if p.endswith(".crt")}
-    pems["the kubelet's client certificate"] = node.output("client_cert")
+    if node.node in node.topology.cluster_nodes:
+        pems["the kubelet's client certificate"] = node.output("client_cert")
     for path, config in node["kubeconfigs"].items():
         if config["client-certificate-data"]:
             pems[path] = base64.b64decode(config["client-certificate-data"]).decode()
@@ -182,9 +199,13 @@ def test_kubeconfigs(node: NodeView) -> None:
 
 @check("PKI-ONE-CA", "all nodes trust the same CAs", component="kube-apiserver")
 def test_one_ca(lab: Lab) -> None:
-    for name in CAS:
+    alone = lab.etcd_members if lab.topology.etcd_external else []
+    for name, holders in (
+        ("ca.crt", lab.cluster),
+        ("front-proxy-ca.crt", lab.masters),
+        ("etcd/ca.crt", [*lab.masters, *alone]),
+    ):
         path = f"{PKI}/{name}"
-        holders = lab.cluster if name == "ca.crt" else lab.masters
         digests = {node.name: node["files"].get(path, {}).get("sha256", "none") for node in holders}
         _same(digests, path)
 
@@ -215,10 +236,12 @@ def _same(digests: dict[str, str], path: str) -> None:
 
 @check(
     "PKI-CA-KEYS",
-    "no key of a CA or of the control plane lies on a worker",
+    "no key of a CA or of the control plane lies on a worker or a node of etcd's own",
     component="kubelet",
-    on=workers,
+    on=lambda topology: (*workers(topology), *etcd_nodes(topology)),
 )
 def test_ca_keys(node: NodeView) -> None:
-    keys = [p for p in node["files"] if p.startswith(PKI) and p.endswith(".key")]
+    own = {f"{PKI}/{leaf}.key" for leaf in leaves(node)}
+    found = {p for p in node["files"] if p.startswith(PKI) and p.endswith(".key")}
+    keys = sorted(found - own)
     expect(not keys, f"{node.name} holds {', '.join(keys)}", tried=f"ls {PKI}")

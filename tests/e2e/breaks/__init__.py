@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from breaks import cluster, control_plane, files, kubelets, network, objects
+from breaks import cluster, control_plane, files, kubelets, members, network, objects
 from breaks.model import Batch, Break, Step
 
 # Light ones first: what they touch is read by checks and by nothing that runs.
@@ -23,5 +23,7 @@ BATCHES: tuple[Batch, ...] = (
 
 # What a lab without workers can't get wrong.
 WORKER = files.WORKER
+# What only a lab with nodes for etcd can get wrong.
+MEMBERS = members.BATCH
 
-__all__ = ["BATCHES", "WORKER", "Batch", "Break", "Step"]
+__all__ = ["BATCHES", "MEMBERS", "WORKER", "Batch", "Break", "Step"]
