@@ -51,6 +51,7 @@ class Machine:
     Attributes:
         answers: exit code, output and errors by the longest beginning of a command that fits.
         ran: the commands of the last module.
+        hangs: a program that never ends by itself.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class Machine:
         self.params: dict[str, Any] = {}
         self.answers: dict[str, tuple[int, str, str]] = {}
         self.ran: list[list[str]] = []
+        self.hangs = ""
         self.report: dict[str, Any] = {}
 
     def run_command(self, argv: list[str]) -> tuple[int, str, str]:
@@ -67,8 +69,10 @@ class Machine:
         fitting = [start for start in self.answers if line.startswith(start)]
         return self.answers[max(fitting, key=len)] if fitting else (0, "", "")
 
-    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str, seconds: int | None = None) -> subprocess.CompletedProcess[str]:
         """Answer as the test wants, as subprocess does."""
+        if argv[0] == self.hangs:
+            raise subprocess.TimeoutExpired(argv, seconds or 0)
         return subprocess.CompletedProcess(argv, *self.run_command(list(argv)))
 
     def exit_json(self, **report: Any) -> None:
@@ -377,6 +381,13 @@ def test_lost_objects_are_asked_for_only_where_told(module: Machine) -> None:
     module.answers = {"kubectl": (1, "", 'daemonsets.apps "kube-proxy" not found\n')}
     assert ask(module)["settled"] is True
     assert ask(module, objects=True)["reasons"] == ['daemonsets.apps "kube-proxy" not found']
+
+
+def test_an_api_without_its_etcd_is_not_waited_for(module: Machine) -> None:
+    """Whatever `create` has to mend, etcd's own nodes above all, comes after this question."""
+    ask(module, record=True)
+    module.hangs = "kubectl"
+    assert ask(module, objects=True)["reasons"] == ["the API did not answer within 10 s"]
 
 
 # -- apply -------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ class FakeEngine:
         self.volumes_there: dict[str, dict[str, str]] = {}
         self.asked: list[str] = []
         self.ran: list[str] = []
+        self.patience: dict[str, int] = {}
 
     def _filtered(self, rows: list[dict[str, Any]], label: str) -> list[dict[str, Any]]:
         key, _, value = label.partition("=")
@@ -109,7 +110,7 @@ class FakeEngine:
 
     def stop(self, name: str, timeout: int) -> None:
         """It doesn't."""
-        assert timeout >= 10
+        self.patience[name] = timeout
         self.asked.append(f"stop {name}")
         self.containers_there[name]["State"] = "exited"
 
@@ -307,6 +308,21 @@ def test_half_a_lab_is_completed(provider: DockerProvider, fake: FakeEngine) -> 
     ]
     assert fake.containers_there["3-master-m1"]["image"] == "image"
     assert fake.containers_there["3-master-m2"]["image"] == "newer"
+
+
+def test_only_nodes_of_etcd_are_not_waited_for_long(
+    provider: DockerProvider, fake: FakeEngine
+) -> None:
+    """A leader of etcd waits for a successor, and there is none when all go down."""
+    planned = plan("1-master-3-etcd")
+    provider.ensure(planned, "image")
+    provider.stop(planned, planned.nodes)
+    assert {n.name: fake.patience[n.machine] for n in planned.nodes} == {
+        "e1": 2,
+        "e2": 2,
+        "e3": 2,
+        "m1": 20,
+    }
 
 
 def test_stop_leaves_alone_what_does_not_run(provider: DockerProvider, fake: FakeEngine) -> None:

@@ -44,6 +44,8 @@ reasons: {description: "what differs", type: list, returned: always}
 RECORDS = Path("/var/lib/labtool")
 MARK = RECORDS / "settled"
 ADDONS = "/etc/kubernetes/addons"
+# Each request to an API without its etcd takes as long as all of this.
+OBJECTS_SECONDS = 10
 
 
 def file_differs(row: dict[str, Any]) -> str:
@@ -64,9 +66,11 @@ def file_differs(row: dict[str, Any]) -> str:
     return "" if same else f"{path} has other content"
 
 
-def run(*argv: str) -> subprocess.CompletedProcess[str]:
+def run(*argv: str, seconds: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=False, errors="replace", timeout=seconds
+    )
 
 
 def idle_units(names: list[str]) -> list[str]:
@@ -81,7 +85,10 @@ def missing_objects() -> list[str]:
     """What the API says is missing of the add-ons, line by line."""
     argv = ["kubectl", "--kubeconfig=/etc/kubernetes/super-admin.conf", "get", "-R"]
     argv += ["--server=https://127.0.0.1:6443", "-o", "name", "-f", ADDONS]
-    done = run(*argv)
+    try:
+        done = run(*argv, seconds=OBJECTS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return [f"the API did not answer within {OBJECTS_SECONDS} s"]
     return list(done.stderr.strip().splitlines()) if done.returncode else []
 
 
