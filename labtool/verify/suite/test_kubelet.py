@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 UNIT = "/etc/systemd/system/kubelet.service"
 DROP_IN = f"{UNIT}.d/10-kubeadm.conf"
+LEASE_MADE_SECONDS = 10.0  # a kubelet that registers anew tries for it at most every 7 s
 LEASE_SECONDS = 40.0  # upstream's node-monitor-grace-period at its smallest
 
 
@@ -231,7 +232,12 @@ def test_node(node: NodeView, api: Api) -> None:
     on=cluster,
 )
 def test_lease(node: NodeView, api: Api) -> None:
-    lease = api.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}")
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}"
+    lease = wait(
+        f"a Lease {node.name} is in kube-node-lease",
+        lambda: api.find(path),
+        seconds=LEASE_MADE_SECONDS,
+    )
     renewed = dt.datetime.fromisoformat(lease["spec"]["renewTime"])
     age = (dt.datetime.now(dt.UTC) - renewed).total_seconds()
     expect(
