@@ -107,7 +107,7 @@ def _missing(
     topology: Topology, direct: httpx2.Client, api: Client, restarted: Restarted
 ) -> list[str]:
     """What still keeps the lab from being ready, in boot order; asks no further than needed."""
-    late = [n.name for n in topology.masters if not _serves(direct, n.address)]
+    late = [n.name for n in topology.masters if not _serves(direct, _instance(topology, n))]
     if len(late) < len(topology.masters) and restarted.nodes:
         _release_leases(api, restarted)
     if late:
@@ -115,12 +115,19 @@ def _missing(
     try:
         return _stale(api, restarted) or _missing_objects(topology, api)
     except (ApiError, httpx2.HTTPError) as error:
-        return [f"the API through port {topology.api_port}: {error}"]
+        return [f"the API at {topology.api_server}: {error}"]
 
 
-def _serves(direct: httpx2.Client, address: str) -> bool:
+def _instance(topology: Topology, master: Node) -> str:
+    """One master's API server; where machines can't be reached directly, the way that leads in."""
+    if topology.over_ssh and topology.spec["ssh"]["api"]:
+        return topology.api_server
+    return f"https://{master.address}:6443"
+
+
+def _serves(direct: httpx2.Client, server: str) -> bool:
     try:
-        return direct.get(f"https://{address}:6443/readyz").status_code == httpx2.codes.OK
+        return direct.get(f"{server}/readyz").status_code == httpx2.codes.OK
     except httpx2.HTTPError:
         return False
 

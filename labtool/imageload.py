@@ -13,8 +13,8 @@ from typing import Any
 
 from labtool import paths
 from labtool.errors import LabtoolError, UsageError
-from labtool.providers.docker import DockerProvider
-from labtool.topology import Topology
+from labtool.providers import Provider
+from labtool.topology import Node, Topology
 
 _CRICTL = ["crictl", "images", "-o", "json"]
 _IMPORT = ["ctr", "--namespace=k8s.io", "images", "import", "--local", "-"]
@@ -100,7 +100,7 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
 
 
 def load(
-    topology: Topology, provider: DockerProvider, file: Path, on_node: Callable[[str], None]
+    topology: Topology, provider: Provider, file: Path, on_node: Callable[[str], None]
 ) -> list[str]:
     """Import an archive into each node's containerd; nodes that have all of it are left alone.
 
@@ -120,10 +120,10 @@ def load(
     loaded = []
     for node in topology.cluster_nodes:
         on_node(node.name)
-        if wanted and _has(provider, node.machine, wanted):
+        if wanted and _has(topology, provider, node, wanted):
             continue
         with file.open("rb") as stream:
-            argv = ["docker", "exec", "-i", node.machine, *_IMPORT]
+            argv = provider.argv(topology, node, _IMPORT)
             done = subprocess.run(argv, stdin=stream, capture_output=True, check=False)
         if done.returncode:
             raise LabtoolError(
@@ -135,9 +135,9 @@ def load(
     return loaded
 
 
-def _has(provider: DockerProvider, machine: str, wanted: dict[str, list[str]]) -> bool:
+def _has(topology: Topology, provider: Provider, node: Node, wanted: dict[str, list[str]]) -> bool:
     """Whether a node has all these images, under all their names."""
-    listed = provider.execute(machine, _CRICTL)
+    listed = provider.execute(topology, node, _CRICTL)
     if listed.code:
         return False
     there = {i["id"]: set(i["repoTags"]) for i in json.loads(listed.output)["images"]}

@@ -7,6 +7,9 @@ machine. Both are plain data; docs/inventory.md describes them.
 from __future__ import annotations
 
 import base64
+import os
+import shlex
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,18 @@ inventory_unparsed_warning = False
 [connection]
 pipelining = True
 """
+# One connection for each machine, for as long as a run takes (T51).
+_SSH_CONFIG = """
+[privilege_escalation]
+become_flags = -H -S -n
+
+[ssh_connection]
+ssh_args = -F {ssh_config} -o ControlMaster=auto -o ControlPersist=60s
+control_path_dir = {control}
+retries = 2
+"""
+# A Unix socket's path has 108 bytes at most (unix(7)); OpenSSH appends 17 while it makes one.
+_CONTROL_PATH_MAX = 70
 
 
 def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
@@ -70,7 +85,7 @@ def build(topology: Topology, state: Path) -> dict[str, Any]:
     hosts = {
         n.machine: {
             "node": _node_variable(n),
-            "ansible_connection": "labtool.node.docker",
+            **_connection(topology, n),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         for n in topology.nodes
@@ -86,6 +101,8 @@ def build(topology: Topology, state: Path) -> dict[str, Any]:
         group: {"hosts": {n.machine: {} for n in members}} for group, members in groups.items()
     }
     children["cluster"] = {"children": {"masters": {}, "workers": {}}}
+    # Machines that labtool did not make.
+    children["remote"] = {"hosts": {n.machine: {} for n in topology.nodes if topology.over_ssh}}
     # Empty groups that plays name, so that Ansible knows them.
     children["unsettled"] = {"hosts": {}}
     return {
@@ -95,6 +112,23 @@ def build(topology: Topology, state: Path) -> dict[str, Any]:
             "children": children,
         }
     }
+
+
+def _connection(topology: Topology, node: Node) -> dict[str, Any]:
+    if topology.over_ssh:
+        return {"ansible_connection": "ssh", "ansible_become": node.become}
+    return {"ansible_connection": "labtool.node.docker"}
+
+
+def _ssh_section(topology: Topology, state: Path) -> str:
+    """How Ansible reaches machines over SSH: by the lab's ssh_config, as labtool itself does."""
+    if not topology.over_ssh:
+        return ""
+    control = state / "cp"
+    if len(str(control)) > _CONTROL_PATH_MAX:
+        control = Path(tempfile.gettempdir()) / f"labtool-{os.getuid()}"
+    private_dir(control)
+    return _SSH_CONFIG.format(ssh_config=shlex.quote(str(state / "ssh_config")), control=control)
 
 
 def write(topology: Topology, state: Path) -> Path:
@@ -111,7 +145,8 @@ def write(topology: Topology, state: Path) -> Path:
             collections=collections_path(),
             forks=len(topology.nodes),
             state=state,
-        ),
+        )
+        + _ssh_section(topology, state),
         encoding="utf-8",
     )
     config.chmod(0o600)

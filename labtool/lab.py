@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from labtool import names, paths
 from labtool.errors import LabBusyError, LabtoolError, SpecError, UsageError
 from labtool.topology import Topology
-
-if TYPE_CHECKING:
-    from labtool.providers.docker import DockerProvider
 
 _READY = "ready"
 
@@ -59,18 +55,17 @@ def folders() -> list[str]:
     return sorted(f.parent.name for f in paths.labs_dir().glob("*/topology.json"))
 
 
-def find(name: str | None, provider: DockerProvider | None = None) -> Topology:
+def find(name: str | None, others: Iterable[Topology] = ()) -> Topology:
     """The lab with this name, or the only one there is.
 
     Args:
         name: None where the user left it out.
-        provider: asked too, so that a lab whose state folder is lost is still found.
+        others: labs that a provider knows, so that one whose state folder is lost is found.
 
     Raises:
         UsageError: there is none, or several and no name.
     """
-    labs = {t.name: t for t in (provider.labs() if provider else [])}
-    labs = {**{t.name: t for t in known()}, **labs}
+    labs = {t.name: t for t in (*known(), *others)}
     if name is None:
         if len(labs) == 1:
             return next(iter(labs.values()))

@@ -9,13 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from labtool import engine, host, inventory, lab, paths, pki, preflight
 from labtool.ansible import Outcome, Playbook
-from labtool.artifacts import ensure_node_image, node_image_tag
+from labtool.artifacts import node_image_tag
 from labtool.console import Console
 from labtool.errors import UsageError
+from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
+from labtool.providers.ssh import SshProvider
+from labtool.remote import hosts
+from labtool.remote import plan as remote_plan
 from labtool.spec import LabSpec
 from labtool.topology import Node, Restarted, Topology, plan
 
@@ -40,46 +45,83 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     Raises:
         LabtoolError: which stage failed, why, and what to do.
     """
+    if spec.provider == "ssh":
+        spec = hosts.complete(spec, hosts.read(Path(spec.ssh.inventory)))
     with lab.only_one(spec.lab_name):
-        provider = DockerProvider()
-        topology, new = _decide(spec, provider)
-        if new:
-            _check_host(topology, console)
+        topology, new, provider = _decide(spec, console)
         states = provider.states(topology)
-        image = ""
-        if "missing" in states.values():
-            image = ensure_node_image(topology.versions, console)
+        provider.prepare(topology, console)
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
-        pki.write_admin_kubeconfig(store, topology.name, topology.api_port)
+        pki.write_admin_kubeconfig(store, topology.name, topology.api_server)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = _power_on(topology, stopped, provider, console)
         if machines_only:
-            return Created(topology, new, len(_machines(topology, provider, image, console)))
-        playbook = Playbook("create", state).start()
-        try:
-            made = _machines(topology, provider, image, console)
-        except BaseException:
-            playbook.stop()
-            raise
-        outcome = _converge(playbook, console)
+            return Created(topology, new, len(_machines(topology, provider, console)))
+        outcome, made = _make(topology, provider, state, console)
         wait_ready(topology, console, restarted)
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
     return Created(topology, new, len(made) + len(stopped) + len(outcome.changed))
 
 
-def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
-    """The topology of the lab that is there, or a new one."""
-    there = {t.name: t for t in provider.labs()}.get(spec.lab_name)
-    if there is None:
-        facts = host.gather()
-        port = spec.api_port or host.free_port()
-        used = provider.used_subnets()
-        return plan(spec, facts, used_subnets=used, api_port=port), True
+def _make(
+    topology: Topology, provider: Provider, state: Path, console: Console
+) -> tuple[Outcome, list[str]]:
+    """Machines, and what the roles make of them."""
+    made = [] if provider.overlaps else _machines(topology, provider, console)
+    playbook = Playbook("create", state).start()
+    try:
+        if provider.overlaps:
+            made = _machines(topology, provider, console)
+    except BaseException:
+        playbook.stop()
+        raise
+    return _converge(playbook, console), made
+
+
+def _decide(spec: LabSpec, console: Console) -> tuple[Topology, bool, Provider]:
+    """The topology of the lab that is there, or a new one; whether it is new; its provider."""
+    if spec.provider == "ssh":
+        return _decide_over_ssh(spec, console)
+    provider = DockerProvider()
+    others = [t for t in lab.known() if t.over_ssh]
+    there = {t.name: t for t in (*others, *provider.labs())}.get(spec.lab_name)
+    if there is not None:
+        return _same(spec, there), False, provider
+    facts = host.gather()
+    port = spec.api_port or host.free_port()
+    topology = plan(spec, facts, used_subnets=provider.used_subnets(), api_port=port)
+    _check_host(topology, console)
+    return topology, True, provider
+
+
+def _decide_over_ssh(spec: LabSpec, console: Console) -> tuple[Topology, bool, Provider]:
+    """The same for machines that are there: all of them are asked each time."""
+    there = {t.name: t for t in lab.known()}.get(spec.lab_name)
+    if there is not None:
+        _same(spec, there)
+    provider = SshProvider()
+    try:
+        found = provider.inspect(spec, console)
+        topology = there or remote_plan.plan(spec, found)
+    except BaseException:
+        if there is None:
+            lab.forget(spec.lab_name)
+        raise
+    return topology, there is None, provider
+
+
+def _same(spec: LabSpec, there: Topology) -> Topology:
+    """The lab that is there, where it is the one that was asked for.
+
+    Raises:
+        UsageError: it differs; says in what.
+    """
     asked = spec.model_dump(mode="json")
-    differing = [key for key in asked if asked[key] != there.spec.get(key)]
+    # How to reach machines may change while they stay the same.
+    differing = [k for k in asked if k != "ssh" and asked[k] != there.spec.get(k)]
     if differing:
         raise UsageError(
             f"lab {there.name} is there already and differs in {', '.join(differing)}",
@@ -89,7 +131,7 @@ def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
             next_step=f"choose another --name, or labtool delete {there.name}",
         )
     lab.require_keys(there)
-    return there, False
+    return there
 
 
 def _check_host(topology: Topology, console: Console) -> None:
@@ -100,12 +142,10 @@ def _check_host(topology: Topology, console: Console) -> None:
         preflight.require(preflight.heal(findings, console))
 
 
-def _machines(
-    topology: Topology, provider: DockerProvider, image: str, console: Console
-) -> list[str]:
+def _machines(topology: Topology, provider: Provider, console: Console) -> list[str]:
     with console.step(_machines_title(topology)) as step:
-        made = provider.ensure(topology, image)
-        step.update("nothing to do" if not made else f"{len(made)} started")
+        made = provider.ensure(topology, step)
+        step.update("nothing to do" if not made else f"{len(made)} {provider.touched}")
     return made
 
 
@@ -138,13 +178,13 @@ def wait_ready(topology: Topology, console: Console, restarted: Restarted | None
         step.update(f"{len(topology.cluster_nodes)} nodes")
 
 
-def stop(topology: Topology, provider: DockerProvider, console: Console) -> None:
+def stop(topology: Topology, provider: Provider, console: Console) -> None:
     """Stop all machines of a lab, the load balancer first so that no client sees half of it."""
     with lab.only_one(topology.name), console.step(f"Stop {topology.name}"):
         provider.stop(topology, topology.nodes)
 
 
-def start(topology: Topology, provider: DockerProvider, console: Console) -> None:
+def start(topology: Topology, provider: Provider, console: Console) -> None:
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
         lab.require_keys(topology)
@@ -153,7 +193,7 @@ def start(topology: Topology, provider: DockerProvider, console: Console) -> Non
 
 
 def _power_on(
-    topology: Topology, machines: Sequence[Node], provider: DockerProvider, console: Console
+    topology: Topology, machines: Sequence[Node], provider: Provider, console: Console
 ) -> Restarted:
     """Start machines; those with etcd go on one by one, when the last one's member serves."""
     if not machines:
@@ -174,12 +214,17 @@ def _power_on(
     return restarted
 
 
-def delete(name: str, provider: DockerProvider, console: Console) -> None:
+def delete(name: str, providers: Sequence[Provider], console: Console) -> None:
     """Remove a lab: containers, volumes, network, kubeconfig entry, state folder."""
     from labtool import kubeconfig  # noqa: PLC0415 - yaml of the user's file, only here
 
-    with lab.only_one(name), console.step(f"Delete {name}"):
-        provider.delete(name)
+    with lab.only_one(name), console.step(f"Delete {name}") as step:
+        remote = next((t for t in lab.known() if t.name == name and t.over_ssh), None)
+        if remote:
+            inventory.write(remote, lab.state(remote))
+            Playbook("reset", lab.state(remote)).start().follow(step.update)
+        for provider in providers:
+            provider.delete(name)
         kubeconfig.remove(f"labtool-{name}")
         lab.forget(name)
     (paths.labs_dir() / f".{name}.lock").unlink(missing_ok=True)

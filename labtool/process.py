@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from labtool.errors import CommandError, LabtoolError
 
 # What would change the behaviour of a child behind the user's back.
 _LEAKS = ("ANSIBLE_", "PYTEST_", "PYTHONPATH", "PYTHONHOME", "KUBECONFIG", "MOLECULE_")
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What a command on a machine of a lab answered."""
+
+    code: int
+    output: str
+    error: str = ""
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

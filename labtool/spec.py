@@ -106,6 +106,23 @@ class ExtraArgs(_Strict):
     kubelet: Arguments = {}
 
 
+class Ssh(_Strict):
+    """How machines are reached that labtool did not make (docs/ssh.md)."""
+
+    inventory: str = Field(
+        "", description="an Ansible inventory: masters, workers, etcd, load_balancers"
+    )
+    accept_new: bool = Field(default=False, description="take host keys that aren't known yet")
+    api: str = Field("", description="host:port of the API from here, if not by its address")
+
+    @field_validator("api")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[\w.-]+:\d{1,5}", value):
+            raise ValueError(f"{value!r} is no host:port such as 127.0.0.1:16443")
+        return value
+
+
 class LabSpec(_Strict):
     """A lab as its user describes it.
 
@@ -114,7 +131,10 @@ class LabSpec(_Strict):
 
     name: str = Field("", description="the lab's name; the topology if left out")
     topology: str = Field("3-master", description="N-master[-M-worker][-K-etcd] or 1-node")
-    provider: Literal["docker"] = "docker"
+    provider: Literal["docker", "ssh"] = Field(
+        "docker", description="containers of this machine's engine, or machines over SSH"
+    )
+    ssh: Ssh = Ssh()
     kubernetes: str = Field(versions.DEFAULT, description="a release, as v1.37 or v1.37.2")
     cni: Literal["flannel", "none"] = "flannel"
     proxy_mode: Literal["nftables", "iptables"] = "nftables"
@@ -147,6 +167,14 @@ class LabSpec(_Strict):
         if value and (why := names.complaint(value)):
             raise ValueError(why)
         return value
+
+    @model_validator(mode="after")
+    def _inventory_of_ssh(self) -> LabSpec:
+        if self.provider == "ssh" and not self.ssh.inventory:
+            raise ValueError("provider ssh needs the machines: ssh.inventory or --inventory FILE")
+        if self.provider != "ssh" and self.ssh != Ssh():
+            raise ValueError("ssh is for provider ssh; this lab's provider is docker")
+        return self
 
     @property
     def lab_name(self) -> str:
@@ -247,7 +275,21 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
         raise SpecError(source, ["1:1: the file must be a mapping, such as `topology: 3-master`"])
     places: dict[tuple[str, ...], str] = {}
     repeated = _index(root, (), places)
-    return _validated({**values, **(overrides or {})}, source, places, repeated)
+    spec = _validated(_merged(values, overrides or {}), source, places, repeated)
+    inventory = spec.ssh.inventory
+    if not inventory or Path(inventory).is_absolute():
+        return spec
+    beside = str((path.parent / inventory).absolute())
+    return spec.model_copy(update={"ssh": spec.ssh.model_copy(update={"inventory": beside})})
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both, field by field; the command line's win."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(below.get(key), dict)
+        merged[key] = _merged(below[key], value) if both else value
+    return merged
 
 
 def _index(

@@ -43,12 +43,23 @@ class Node:
         name: its host name and Kubernetes node name, such as `m1`.
         machine: what the provider calls it, such as `3-master-m1`.
         address: its fixed address in the lab's network.
+        hostname: the machine's own name where it isn't the node's; over SSH only.
+        become: whether commands on it need sudo; over SSH only.
+        listeners: `tcp 22` for each port that was taken before the lab; over SSH only.
     """
 
     name: str
     role: Role
     machine: str
     address: str
+    hostname: str = ""
+    become: bool = False
+    listeners: tuple[str, ...] = ()
+
+    @property
+    def own_name(self) -> str:
+        """What its programs call themselves: leaders of an election, say."""
+        return self.hostname or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,18 @@ class Topology:
         return tuple(n for n in self.nodes if n.role in CLUSTER)
 
     @property
+    def over_ssh(self) -> bool:
+        """Whether its machines were there before it."""
+        return bool(self.spec.get("provider") == "ssh")
+
+    @property
+    def api_server(self) -> str:
+        """The API as this machine reaches it."""
+        if not self.over_ssh:
+            return f"https://127.0.0.1:{self.api_port}"
+        return f"https://{self.spec['ssh']['api'] or self.endpoint}"
+
+    @property
     def api_machine(self) -> Node:
         """The machine whose API port is published on the host."""
         return self.balancers[0] if self.balancers else self.masters[0]
@@ -141,6 +164,8 @@ class Topology:
     def components(self, node: Node) -> tuple[Component, ...]:
         """What runs on this machine, in boot order."""
         absent = set() if self.spec.get("cni") == "flannel" else {"flannel"}
+        if self.over_ssh:
+            absent.add("docker-dns")
         if node not in self.etcd_members:
             absent.add("etcd")
         return tuple(c for c in COMPONENTS if node.role in c.roles and c.name not in absent)
@@ -176,7 +201,10 @@ class Topology:
                 f"lab {data.get('name', '?')} was made by another version of labtool",
                 next_step=f"labtool delete {data.get('name', 'LAB')}",
             )
-        nodes = tuple(Node(**{**n, "role": Role(n["role"])}) for n in data["nodes"])
+        nodes = tuple(
+            Node(**{**n, "role": Role(n["role"]), "listeners": tuple(n["listeners"])})
+            for n in data["nodes"]
+        )
         fixed = {
             **data,
             "nodes": nodes,
@@ -233,7 +261,7 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         domain=spec.network.domain,
         endpoint=f"{front.address}:{API_PORT}",
         api_port=api_port,
-        api_sans=_api_sans(spec, nodes, api_service),
+        api_sans=api_sans(spec, nodes, api_service),
         cgroup_version=host.cgroup_version,
         nameservers=host.nameservers,
     )
@@ -255,7 +283,7 @@ def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
     )
 
 
-def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[str, ...]:
+def api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[str, ...]:
     """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
     ways_in = [n for n in nodes if n.role in _WAYS_IN]
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -269,6 +297,7 @@ def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple
                 api_service,
                 "127.0.0.1",
                 *(n.address for n in ways_in),
+                *([spec.ssh.api.rpartition(":")[0]] if spec.ssh.api else []),
                 *spec.pki.extra_sans,
             ]
         )

@@ -393,7 +393,7 @@ def test_t18_each_capability_by_name_where_one_is_lacking(
     assert "seccomp=unconfined" in config["security_opt"]
 
 
-def test_another_hosts_engine_gets_full_privileges(
+def test_another_hosts_engine_gets_fullprivileges(
     provider: DockerProvider, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This host's own set says nothing about it."""

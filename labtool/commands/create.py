@@ -22,11 +22,19 @@ Examples:
   labtool create 3-master-3-etcd          etcd on three nodes of its own
   labtool create 1-node --name quick      the smallest lab
   labtool create -f lab.yaml              your own description (docs/lab-yaml.md)
+  labtool create --inventory hosts.yml    on machines that are there, over SSH (docs/ssh.md)
   labtool create --set proxy_mode=iptables --set network.pods=10.50.0.0/16"""
 )
 @click.argument("topology", required=False)
 @click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="A lab.yaml.")
 @click.option("--name", help="The lab's name; the topology if left out.")
+@click.option("--provider", help="docker (default) or ssh.")
+@click.option(
+    "--inventory",
+    type=click.Path(path_type=Path),
+    help="An Ansible inventory of machines to use over SSH.",
+)
+@click.option("--accept-new", is_flag=True, help="Take host keys that aren't known yet.")
 @click.option("--kubernetes", metavar="V", help="A release, as v1.37 or v1.37.2.")
 @click.option("--cni", help="flannel (default) or none.")
 @click.option("--proxy-mode", help="nftables (default) or iptables.")
@@ -43,6 +51,8 @@ def command(  # noqa: PLR0913 - one for each option
     settings: tuple[str, ...],
     no_kubeconfig: bool,
     machines_only: bool,
+    inventory: Path | None,
+    accept_new: bool,
     **flags: str | None,
 ) -> None:
     """Make a lab, or bring one to what was asked.
@@ -52,6 +62,11 @@ def command(  # noqa: PLR0913 - one for each option
     """
     began = time.monotonic()
     values = _values(topology, settings, flags)
+    if inventory or accept_new:
+        over_ssh = values.setdefault("ssh", {})
+        over_ssh |= {"inventory": str(inventory.absolute())} if inventory else {}
+        over_ssh |= {"accept_new": True} if accept_new else {}
+        values.setdefault("provider", "ssh")
     asked = spec.load(file, values) if file else spec.build(values)
     created = lifecycle.create(asked, console, machines_only=machines_only)
     made = created.topology

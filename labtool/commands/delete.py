@@ -7,7 +7,7 @@ import click
 from labtool import lab, lifecycle
 from labtool.console import Console
 from labtool.errors import UsageError
-from labtool.providers.docker import DockerProvider
+from labtool.providers import Provider, choice
 
 
 @click.command(epilog="\b\nExamples:\n  labtool delete 3-master\n  labtool delete --all --yes")
@@ -20,8 +20,8 @@ def command(console: Console, name: str | None, yes: bool, everything: bool) -> 
 
     Deleting a lab that isn't there is fine. From a half-made lab it removes what there is.
     """
-    provider = DockerProvider()
-    names = _names(provider, name, everything=everything)
+    providers = choice.everyone()
+    names = _names(providers, name, everything=everything)
     if not names:
         console.say(f"There is no lab{f' {name!r}' if name else ''}; nothing to delete.")
         return
@@ -33,13 +33,13 @@ def command(console: Console, name: str | None, yes: bool, everything: bool) -> 
             )
         click.confirm(f"Delete {', '.join(names)} and all that is in it?", abort=True, err=True)
     for each in names:
-        lifecycle.delete(each, provider, console)
+        lifecycle.delete(each, providers, console)
 
 
-def _names(provider: DockerProvider, name: str | None, *, everything: bool) -> list[str]:
-    there = sorted({*provider.names(), *lab.folders()})
+def _names(providers: list[Provider], name: str | None, *, everything: bool) -> list[str]:
+    there = sorted({*(n for p in providers for n in p.names()), *lab.folders()})
     if everything:
         return there
     if name is None:
-        return there if len(there) < 2 else [lab.find(None, provider).name]  # noqa: PLR2004
+        return there if len(there) < 2 else [choice.find(None)[0].name]  # noqa: PLR2004
     return [name] if name in there else []

@@ -7,7 +7,7 @@ import click
 from labtool import imageload, lab
 from labtool.console import Console
 from labtool.errors import UsageError
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 
 
 @click.group()
@@ -33,8 +33,7 @@ def load(console: Console, words: tuple[str, ...]) -> None:
     """
     if len(words) not in {1, 2}:
         raise UsageError("which image?", next_step="labtool image load my/app:1.2")
-    provider = DockerProvider()
-    topology = lab.find(words[0] if len(words) > 1 else None, provider)
+    topology, provider = choice.find(words[0] if len(words) > 1 else None)
     with lab.only_one(topology.name), console.step(f"Load {words[-1]}") as step:
         with imageload.archive(words[-1]) as file:
             loaded = imageload.load(topology, provider, file, step.update)

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from labtool import lab
 from labtool.console import Console
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 from labtool.topology import Topology
 
 
@@ -29,18 +29,16 @@ def command(console: Console, as_json: bool) -> None:  # noqa: FBT001 - click pa
 
     A lab is partial where its creation hasn't gone through: create it again, or delete it.
     """
-    provider = DockerProvider()
-    labs = {t.name: t for t in [*lab.known(), *provider.labs()]}
     rows = [
         {
             "name": t.name,
-            "state": summary(t, provider.states(t)),
+            "state": summary(t, choice.of(t).states(t)),
             "nodes": len(t.nodes),
             "kubernetes": t.versions.kubernetes,
             "subnet": t.subnet,
-            "api": f"https://127.0.0.1:{t.api_port}",
+            "api": t.api_server,
         }
-        for t in labs.values()
+        for t in choice.labs().values()
     ]
     if as_json:
         console.data(rows)

@@ -11,6 +11,7 @@ from labtool import lab
 from labtool.components import Component, RunsAs
 from labtool.console import Console
 from labtool.errors import UsageError
+from labtool.providers import choice
 from labtool.topology import Node, Topology
 
 _AUDIT = "audit"
@@ -34,9 +35,10 @@ def command(console: Console, words: tuple[str, ...], lines: int, follow: bool) 
         raise UsageError("which node and component?", next_step="labtool logs m1 etcd")
     topology = lab.find(words[0] if len(words) == 3 else None)  # noqa: PLR2004 - [LAB] NODE COMPONENT
     node = topology.node(words[-2])
-    argv = reader(topology, node, words[-1], lines, follow=follow)
+    wanted = reader(topology, node, words[-1], lines, follow=follow)
+    argv = choice.of(topology).argv(topology, node, wanted)
     sys.stdout.flush()
-    os.execvp("docker", ["docker", "exec", "-i", node.machine, *argv])  # noqa: S606 - this is the point
+    os.execvp(argv[0], argv)  # noqa: S606 - this is the point
 
 
 def reader(topology: Topology, node: Node, name: str, lines: int, *, follow: bool) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from labtool import lab, lifecycle
+from labtool import lifecycle
 from labtool.console import Console
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 
 
 @click.command(epilog="\b\nExamples:\n  labtool restart\n  labtool restart 3-master")
@@ -14,7 +14,6 @@ from labtool.providers.docker import DockerProvider
 @click.pass_obj
 def command(console: Console, name: str | None) -> None:
     """Stop a lab's machines, start them and wait until it serves again."""
-    provider = DockerProvider()
-    topology = lab.find(name, provider)
+    topology, provider = choice.find(name)
     lifecycle.stop(topology, provider, console)
     lifecycle.start(topology, provider, console)

@@ -10,6 +10,7 @@ import click
 from labtool import lab
 from labtool.console import Console
 from labtool.errors import UsageError
+from labtool.providers import choice
 
 
 @click.command(
@@ -29,11 +30,12 @@ def command(console: Console, words: tuple[str, ...]) -> None:
     if not names or len(names) > 2:  # noqa: PLR2004 - [LAB] NODE
         raise UsageError("which node?", next_step="labtool shell m1")
     topology = lab.find(names[0] if len(names) > 1 else None)
-    machine = topology.node(names[-1]).machine
-    terminal = ["-it"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-i"]
-    argv = ["docker", "exec", *terminal, machine, *(rest or ["bash", "-l"])]
+    node = topology.node(names[-1])
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    wanted = rest or ["bash", "-l"]
+    argv = choice.of(topology).argv(topology, node, wanted, terminal=terminal)
     sys.stdout.flush()
-    os.execvp("docker", argv)  # noqa: S606 - this is the point
+    os.execvp(argv[0], argv)  # noqa: S606 - this is the point
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from labtool import lab, lifecycle
+from labtool import lifecycle
 from labtool.console import Console
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 
 
 @click.command(epilog="\b\nExamples:\n  labtool start\n  labtool start 3-master")
@@ -14,5 +14,5 @@ from labtool.providers.docker import DockerProvider
 @click.pass_obj
 def command(console: Console, name: str | None) -> None:
     """Start a stopped lab and wait until it serves again."""
-    provider = DockerProvider()
-    lifecycle.start(lab.find(name, provider), provider, console)
+    topology, provider = choice.find(name)
+    lifecycle.start(topology, provider, console)

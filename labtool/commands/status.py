@@ -7,10 +7,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from labtool import lab
 from labtool.commands.list import summary
 from labtool.console import Console
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 from labtool.topology import Topology
 
 
@@ -23,8 +22,7 @@ def command(console: Console, name: str | None, as_json: bool) -> None:  # noqa:
 
     Exit code 1 where a machine doesn't run or a node isn't Ready.
     """
-    provider = DockerProvider()
-    topology = lab.find(name, provider)
+    topology, provider = choice.find(name)
     machines = provider.states(topology)
     nodes, api = _nodes(topology) if "running" in machines.values() else ({}, "stopped")
     rows = [
@@ -53,7 +51,7 @@ def _show(
 ) -> None:
     console.show(
         f"{topology.name}: {state}, Kubernetes {topology.versions.kubernetes}, "
-        f"API https://127.0.0.1:{topology.api_port} {api}"
+        f"API {topology.api_server} {api}"
     )
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:

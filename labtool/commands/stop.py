@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from labtool import lab, lifecycle
+from labtool import lifecycle
 from labtool.console import Console
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 
 
 @click.command(epilog="\b\nExamples:\n  labtool stop\n  labtool stop 3-master")
@@ -14,5 +14,5 @@ from labtool.providers.docker import DockerProvider
 @click.pass_obj
 def command(console: Console, name: str | None) -> None:
     """Stop a lab's machines; its state stays as it is."""
-    provider = DockerProvider()
-    lifecycle.stop(lab.find(name, provider), provider, console)
+    topology, provider = choice.find(name)
+    lifecycle.stop(topology, provider, console)

@@ -12,7 +12,7 @@ from rich.text import Text
 from labtool import lab, verify
 from labtool.console import Console
 from labtool.errors import UsageError
-from labtool.providers.docker import DockerProvider
+from labtool.providers import choice
 from labtool.topology import Topology
 from labtool.verify.model import Row
 
@@ -69,16 +69,15 @@ def choose(words: Sequence[str]) -> tuple[Topology, tuple[str, ...]]:
     Raises:
         UsageError: there is no lab, or it isn't clear which.
     """
-    provider = DockerProvider()
-    labs = {t.name for t in [*lab.known(), *provider.labs()]}
+    labs = choice.labs()
     if words and (words[0] in labs or not labs):
-        return lab.find(words[0], provider), tuple(words[1:])
+        return lab.find(words[0], labs.values()), tuple(words[1:])
     if words and len(labs) > 1:
         raise UsageError(
             f"{words[0]!r} is no lab; there are {', '.join(sorted(labs))}",
             next_step="name the lab first: labtool verify LAB CHECK",
         )
-    return lab.find(None, provider), tuple(words)
+    return lab.find(None, labs.values()), tuple(words)
 
 
 def _list(topology: Topology, selection: Sequence[str], console: Console, *, as_json: bool) -> None:

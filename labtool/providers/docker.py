@@ -11,9 +11,7 @@ import io
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +19,12 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import IPAMConfig, IPAMPool, Mount
 
-from labtool import engine
+from labtool import engine, parallel
+from labtool.artifacts import ensure_node_image
 from labtool.components import CLUSTER, Role
+from labtool.console import Console, Step
 from labtool.errors import ProviderError
+from labtool.process import Executed
 from labtool.topology import API_PORT, Node, Restarted, Topology
 
 LABEL_LAB = "labtool.lab"
@@ -56,14 +57,6 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """What a command on a machine answered."""
-
-    code: int
-    output: str
-
-
 def capabilities(status: str) -> tuple[str, ...]:
     """The names in a process's bounding set.
 
@@ -90,7 +83,12 @@ class DockerProvider:
         ProviderError: the engine can't be reached; says why and what to do.
     """
 
+    # Roles may begin while machines are still being made: their connection waits.
+    overlaps = True
+    touched = "started"
+
     def __init__(self) -> None:
+        self._image = ""
         try:
             self._client = docker.from_env(timeout=120)
             self._client.ping()
@@ -125,16 +123,22 @@ class DockerProvider:
 
     # -- what is done -----------------------------------------------------------------
 
-    def ensure(self, topology: Topology, image: str) -> list[str]:
+    def prepare(self, topology: Topology, console: Console) -> None:
+        """Have the node image at hand, where a machine is still to be made of it."""
+        if "missing" in self.states(topology).values():
+            self._image = ensure_node_image(topology.versions, console)
+
+    def ensure(self, topology: Topology, step: Step) -> list[str]:
         """Make what is missing and start what doesn't run; return the machines touched."""
+        del step  # it takes a second
         self._ensure_network(topology)
         states = self.states(topology)
-        privileges = self._privileges()
+        privileges = self.privileges()
 
         def bring_up(node: Node) -> str:
             state = states[node.name]
             if state == "missing":
-                self._create(topology, node, image, privileges)
+                self._create(topology, node, privileges)
             self.start(topology, [node])
             return node.machine
 
@@ -161,7 +165,7 @@ class DockerProvider:
 
     def release(self, node: Node) -> None:
         """Let a machine go on that was started as held."""
-        self.execute(node.machine, ["rm", "-f", f"/{HOLD}"])
+        self._execute(node.machine, ["rm", "-f", f"/{HOLD}"])
 
     def stop(self, topology: Topology, machines: Sequence[Node]) -> None:
         """Stop machines as a shutdown does; after 20 s, or 2 s with etcd alone, they go off."""
@@ -180,12 +184,23 @@ class DockerProvider:
         networks = self._client.api.networks(filters=label)
         return removed + self._each(self._remove_network, networks)
 
-    def execute(self, machine: str, argv: Sequence[str]) -> Executed:
+    def execute(self, topology: Topology, node: Node, argv: Sequence[str]) -> Executed:
         """Run a command on a machine, without a shell.
 
         Raises:
             ProviderError: the machine doesn't run.
         """
+        del topology  # the engine knows a machine by its name
+        return self._execute(node.machine, argv)
+
+    def argv(
+        self, topology: Topology, node: Node, argv: Sequence[str], *, terminal: bool = False
+    ) -> list[str]:
+        """The command that runs a command on a machine with this process's own streams."""
+        del topology
+        return ["docker", "exec", "-it" if terminal else "-i", node.machine, *argv]
+
+    def _execute(self, machine: str, argv: Sequence[str]) -> Executed:
         try:
             api = self._client.api
             run = api.exec_create(machine, list(argv))["Id"]
@@ -228,7 +243,7 @@ class DockerProvider:
                 next_step="docker network ls; set network.nodes or choose another --name",
             ) from error
 
-    def _privileges(self) -> dict[str, Any]:
+    def privileges(self) -> dict[str, Any]:
         """Full privileges where the engine's host has them all, else each by name.
 
         `--privileged` fails on engines whose own bounding set lacks a capability.
@@ -261,9 +276,7 @@ class DockerProvider:
                 known.remove(unknown[1])
         return known
 
-    def _create(
-        self, topology: Topology, node: Node, image: str, privileges: dict[str, Any]
-    ) -> None:
+    def _create(self, topology: Topology, node: Node, privileges: dict[str, Any]) -> None:
         api = self._client.api
         labels = {LABEL_LAB: topology.name, LABEL_NODE: node.name}
         mounts = [
@@ -288,7 +301,7 @@ class DockerProvider:
         )
         try:
             api.create_container(
-                image,
+                self._image,
                 name=node.machine,
                 hostname=node.name,
                 labels=labels,
@@ -300,7 +313,7 @@ class DockerProvider:
             )
         except ImageNotFound as error:
             raise ProviderError(
-                f"the node image {image} is gone", next_step="labtool artifacts build"
+                f"the node image {self._image} is gone", next_step="labtool artifacts build"
             ) from error
         except APIError as error:
             raise ProviderError(
@@ -326,13 +339,8 @@ class DockerProvider:
 
     def _each(self, action: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         """Do one thing for each item, all at once; the first error wins when all are done."""
-        todo = list(items)
-        if not todo:
-            return []
-        with ThreadPoolExecutor(max_workers=min(8, len(todo))) as pool:
-            futures = [pool.submit(action, item) for item in todo]
         try:
-            return [future.result() for future in futures]
+            return parallel.each(action, items)
         except APIError as error:
             raise ProviderError(
                 f"the engine refused: {error.explanation}", next_step="labtool doctor"

@@ -9,18 +9,45 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import testinfra
+from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
+from labtool.process import Executed
+from labtool.providers.ssh import SshProvider
 from labtool.topology import Node, Topology
 
 Value = TypeVar("Value")
+_SSH = SshProvider()
 
 
 def host_of(topology: Topology, node: Node) -> Host:
     """The machine as pytest-testinfra sees it."""
-    del topology  # every lab is made of containers so far
+    if topology.over_ssh:
+        return Host(_Remote(topology, node))
     found: Host = testinfra.get_host(f"docker://{node.machine}")
     return found
+
+
+class _Remote(BaseBackend):  # type: ignore[misc]
+    """A machine over the connection that labtool has to it.
+
+    testinfra's own paramiko backend takes any host key, and makes a connection for each host
+    object.
+    """
+
+    NAME = "labtool"
+
+    def __init__(self, topology: Topology, node: Node) -> None:
+        super().__init__(node.machine)
+        self._topology = topology
+        self._node = node
+
+    def run(self, command: str, *args: str, **kwargs: Any) -> CommandResult:
+        """Run a shell command as root."""
+        del kwargs
+        line = self.get_command(command, *args)
+        done: Executed = _SSH.execute(self._topology, self._node, ["sh", "-c", line])
+        return self.result(done.code, line.encode(), done.output, done.error)
 
 
 def background(work: Callable[..., Value], *arguments: Any) -> Future[Value]:

@@ -36,6 +36,11 @@ from labtool.verify.objects import (
 )
 
 
+def pod_on(kind: str, node: str) -> str:
+    """The name of a pod of a kind on a node; it is a host name too, and so has no dots."""
+    return f"{kind}-{node.replace('.', '-')}"
+
+
 def namespaces() -> Made:
     """What everything else lies in."""
     return [
@@ -55,12 +60,12 @@ def probes(topology: Topology) -> Made:
     image = agnhost(topology)
     made = [
         pod(
-            f"{kind}-{node.name}",
+            pod_on(kind, node.name),
             pod_spec(
                 image,
                 *NETEXEC,
                 nodeName=node.name,
-                hostname=f"{kind}-{node.name}",
+                hostname=pod_on(kind, node.name),
                 subdomain="pods",
                 securityContext={"seccompProfile": {"type": "RuntimeDefault"}},
                 tolerations=[{"operator": "Exists"}],

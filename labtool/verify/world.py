@@ -15,6 +15,7 @@ from labtool.verify import manifests, webhook
 from labtool.verify.api import Api, ApiRefused, Json
 from labtool.verify.connect import background
 from labtool.verify.jobs import ETCD_ENV, Jobs, command, web
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import CheckFailed
 from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
 from labtool.verify.snapshot import Look
@@ -264,7 +265,7 @@ class Cluster:
             return {}
         first = self.topology.cluster_nodes[0].name
         for node in self.topology.cluster_nodes:
-            self.ready(f"probe-{node.name}")
+            self.ready(pod_on("probe", node.name))
         cluster_ip = self.service("probe")["clusterIP"]
         node_port = self.service("probe-nodes")["ports"][0]["nodePort"]
         again = {"until": 200, "seconds": 6, "timeout": 2}
@@ -278,7 +279,7 @@ class Cluster:
             },
             **{
                 f"pod:{node.name}": web(
-                    f"http://{self.address(f'probe-{node.name}')}:{HTTP}/hostname",
+                    f"http://{self.address(pod_on('probe', node.name))}:{HTTP}/hostname",
                     **again,
                 )
                 for node in self.topology.cluster_nodes
@@ -286,7 +287,7 @@ class Cluster:
             "dns": {
                 "kind": "resolve",
                 "server": self.topology.dns_address,
-                "name": f"probe-{first}.pods.{NAMESPACE}.svc.{self.topology.domain}",
+                "name": f"{pod_on('probe', first)}.pods.{NAMESPACE}.svc.{self.topology.domain}",
             },
         }
 

@@ -15,6 +15,7 @@ from labtool.verify.answers import (
     said,
 )
 from labtool.verify.jobs import AUDIT_LOG, AUDIT_MARK, KUBELET_CA
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import cluster as cluster_nodes
 from labtool.verify.model import etcd_members, expect, masters, with_pods
 from labtool.verify.objects import HTTP, NAMESPACE, SECRET_TEXT
@@ -214,7 +215,7 @@ def test_service(node: NodeView) -> None:
     uses=["probes"],
 )
 def test_pod_proxy(node: NodeView, cluster: Cluster) -> None:
-    name = f"probe-{node.name}"
+    name = pod_on("probe", node.name)
     found = cluster.ask(name, "hostname")
     expect(
         found == name, f"pod {name} answers as {found}", tried=f"proxy to {name}:{HTTP}", got=found

@@ -7,6 +7,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import cluster, expect, once, with_pods
 from labtool.verify.objects import NAMESPACE
 from labtool.verify.registry import check
@@ -59,7 +60,7 @@ def _expect_answer(cluster: Cluster, pod: str, name: str, wanted: str, server: s
     uses=["probes"],
 )
 def test_service(node: NodeView, cluster: Cluster) -> None:
-    pod, domain = f"probe-{node.name}", cluster.topology.domain
+    pod, domain = pod_on("probe", node.name), cluster.topology.domain
     address = cluster.service("probe")["clusterIP"]
     _expect_answer(cluster, pod, f"probe.{NAMESPACE}.svc.{domain}.", address)
     # The short name needs the search list that the kubelet writes.
@@ -76,8 +77,10 @@ def test_service(node: NodeView, cluster: Cluster) -> None:
 )
 def test_pod(node: NodeView, cluster: Cluster) -> None:
     target = cluster.topology.cluster_nodes[-1].name
-    name = f"probe-{target}.pods.{NAMESPACE}.svc.{cluster.topology.domain}."
-    _expect_answer(cluster, f"probe-{node.name}", name, cluster.address(f"probe-{target}"))
+    name = f"{pod_on('probe', target)}.pods.{NAMESPACE}.svc.{cluster.topology.domain}."
+    _expect_answer(
+        cluster, pod_on("probe", node.name), name, cluster.address(pod_on("probe", target))
+    )
 
 
 @check(
@@ -90,7 +93,7 @@ def test_pod(node: NodeView, cluster: Cluster) -> None:
 def test_api(node: NodeView, cluster: Cluster) -> None:
     name = f"kubernetes.default.svc.{cluster.topology.domain}."
     wanted = cluster.topology.api_service_address
-    _expect_answer(cluster, f"probe-{node.name}", name, wanted)
+    _expect_answer(cluster, pod_on("probe", node.name), name, wanted)
 
 
 @check(
@@ -104,7 +107,7 @@ def test_node(node: NodeView, cluster: Cluster) -> None:
     answer = cluster.reach(node.name)["dns"]
     first = cluster.topology.cluster_nodes[0].name
     expect(
-        answer.get("addresses") == [cluster.address(f"probe-{first}")],
+        answer.get("addresses") == [cluster.address(pod_on("probe", first))],
         f"{cluster.topology.dns_address} gave {node.name} no right answer",
         tried=f"an A query for probe-{first}.pods.{NAMESPACE} to {cluster.topology.dns_address}",
         got=answer.get("error") or answer,
@@ -119,7 +122,7 @@ def test_node(node: NodeView, cluster: Cluster) -> None:
     uses=["probes"],
 )
 def test_unknown(node: NodeView, cluster: Cluster) -> None:
-    pod = f"probe-{node.name}"
+    pod = pod_on("probe", node.name)
     # Proof that it is the cluster that answers: anyone else would deny the name too.
     known = f"kubernetes.default.svc.{cluster.topology.domain}."
     _expect_answer(cluster, pod, known, cluster.topology.api_service_address)
@@ -148,7 +151,7 @@ def test_unknown(node: NodeView, cluster: Cluster) -> None:
     uses=["probes"],
 )
 def test_resolv(node: NodeView, cluster: Cluster) -> None:
-    out, error = cluster.shell(f"probe-{node.name}", "cat /etc/resolv.conf")
+    out, error = cluster.shell(pod_on("probe", node.name), "cat /etc/resolv.conf")
     topology = cluster.topology
     for wanted in (
         f"nameserver {topology.dns_address}",
@@ -185,7 +188,7 @@ def test_replica(cluster: Cluster) -> None:
         tried="GET pods k8s-app=kube-dns",
         got=names,
     )
-    client = f"probe-{cluster.topology.cluster_nodes[0].name}"
+    client = pod_on("probe", cluster.topology.cluster_nodes[0].name)
     name = f"kubernetes.default.svc.{cluster.topology.domain}."
     for pod in pods:
         address = pod["status"].get("podIP", "")

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from labtool.verify.answers import expect_ok
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import (
     cluster,
     expect,
@@ -94,7 +95,7 @@ def test_vxlan(node: NodeView) -> None:
     uses=["probes"],
 )
 def test_pod_mtu(node: NodeView, cluster: Cluster) -> None:
-    out, error = cluster.shell(f"probe-{node.name}", "cat /sys/class/net/eth0/mtu")
+    out, error = cluster.shell(pod_on("probe", node.name), "cat /sys/class/net/eth0/mtu")
     wanted = str(node.json("vxlan")[0]["mtu"])
     expect(
         out.strip() == wanted,
@@ -114,7 +115,7 @@ def test_pod_mtu(node: NodeView, cluster: Cluster) -> None:
 def test_pod_address(node: NodeView, cluster: Cluster) -> None:
     pod_cidr = cluster.api.get(f"/api/v1/nodes/{node.name}")["spec"]["podCIDR"]
     for kind in ("probe", "peer"):
-        address = cluster.address(f"{kind}-{node.name}")
+        address = cluster.address(pod_on(kind, node.name))
         expect(
             ipaddress.ip_address(address) in ipaddress.ip_network(pod_cidr),
             f"pod {kind}-{node.name} has {address}, which is not in {pod_cidr}",
@@ -126,7 +127,7 @@ def test_pod_address(node: NodeView, cluster: Cluster) -> None:
 def _ends(where: str, cluster: Cluster) -> tuple[str, str]:
     """The pod that asks and the address that is asked."""
     source, _, target = where.partition(">")
-    return f"probe-{source}", cluster.address(f"probe-{target}")
+    return pod_on("probe", source), cluster.address(pod_on("probe", target))
 
 
 @check(
@@ -140,7 +141,9 @@ def test_tcp(where: str, cluster: Cluster) -> None:
     pod, address = _ends(where, cluster)
     found = cluster.dial(pod, address, HTTP)
     expect(
-        found == [f"probe-{where.partition('>')[2]}"], f"{address} answered as {found}", got=found
+        found == [pod_on("probe", where.partition(">")[2])],
+        f"{address} answered as {found}",
+        got=found,
     )
 
 
@@ -155,7 +158,9 @@ def test_udp(where: str, cluster: Cluster) -> None:
     pod, address = _ends(where, cluster)
     found = cluster.dial(pod, address, UDP, protocol="udp")
     expect(
-        found == [f"probe-{where.partition('>')[2]}"], f"{address} answered as {found}", got=found
+        found == [pod_on("probe", where.partition(">")[2])],
+        f"{address} answered as {found}",
+        got=found,
     )
 
 
@@ -195,9 +200,9 @@ def test_full_size(where: str, cluster: Cluster) -> None:
     uses=["probes"],
 )
 def test_same_node(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.address(f"peer-{node.name}")
-    found = cluster.dial(f"probe-{node.name}", address, HTTP)
-    expect(found == [f"peer-{node.name}"], f"{address} answered as {found}", got=found)
+    address = cluster.address(pod_on("peer", node.name))
+    found = cluster.dial(pod_on("probe", node.name), address, HTTP)
+    expect(found == [pod_on("peer", node.name)], f"{address} answered as {found}", got=found)
 
 
 @check(
@@ -209,7 +214,7 @@ def test_same_node(node: NodeView, cluster: Cluster) -> None:
 )
 def test_from_node(node: NodeView, cluster: Cluster) -> None:
     for other in cluster.topology.cluster_nodes:
-        url = f"http://{cluster.address(f'probe-{other.name}')}:{HTTP}/hostname"
+        url = f"http://{cluster.address(pod_on('probe', other.name))}:{HTTP}/hostname"
         answer = cluster.reach(node.name)[f"pod:{other.name}"]
         expect_ok(answer, url, f"pod probe-{other.name}, from {node.name},")
 

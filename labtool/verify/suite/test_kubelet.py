@@ -14,6 +14,7 @@ from labtool.components import RunsAs
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_status, is_ok, said
 from labtool.verify.jobs import KUBELET_CA, KUBELET_CERT
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import (
     cluster,
     expect,
@@ -299,7 +300,7 @@ def _expect_mirror(api: Api, name: str) -> None:
     uses=["probes"],
 )
 def test_logs(node: NodeView, cluster: Cluster) -> None:
-    name = f"probe-{node.name}"
+    name = pod_on("probe", node.name)
     cluster.ready(name)
     read = functools.partial(cluster.api.text, f"{CORE}/pods/{name}/log?tailLines=20")
     wait(
@@ -318,7 +319,7 @@ def test_logs(node: NodeView, cluster: Cluster) -> None:
     uses=["probes"],
 )
 def test_exec(node: NodeView, cluster: Cluster) -> None:
-    name = f"probe-{node.name}"
+    name = pod_on("probe", node.name)
     cluster.ready(name)
     out = cluster.api.execute(f"{CORE}/pods/{name}", ["cat", "/etc/hostname"])
     expect(
@@ -337,7 +338,7 @@ def test_exec(node: NodeView, cluster: Cluster) -> None:
     uses=["probes"],
 )
 def test_port_forward(node: NodeView, cluster: Cluster) -> None:
-    name = f"probe-{node.name}"
+    name = pod_on("probe", node.name)
     cluster.ready(name)
     request = "GET /hostname HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n"
     answer = cluster.api.forward(f"{CORE}/pods/{name}", HTTP, request)

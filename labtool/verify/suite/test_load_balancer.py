@@ -69,11 +69,11 @@ def test_unit(node: NodeView) -> None:
 
 @check(
     "LB-HTTPS",
-    "the API answers through the published port of 127.0.0.1, with the lab's CA",
+    "the API answers where the lab's kubeconfig says, with the lab's CA",
     component="haproxy",
 )
 def test_https(api: Api, lab: Lab) -> None:
-    wanted = f"https://127.0.0.1:{lab.topology.api_port}"
+    wanted = lab.topology.api_server
     expect(
         api.server == wanted,
         f"the lab's kubeconfig points to {api.server}, not {wanted}",

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from labtool.verify.api import ApiRefused
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import CheckFailed, expect, once, with_pods
 from labtool.verify.objects import (
     APPS,
@@ -62,7 +63,7 @@ def test_pod(cluster: Cluster) -> None:
     uses=["probes"],
 )
 def test_service(cluster: Cluster) -> None:
-    names = {f"probe-{n.name}" for n in cluster.topology.cluster_nodes}
+    names = {pod_on("probe", n.name) for n in cluster.topology.cluster_nodes}
     wanted = {cluster.address(name) for name in names}
     path = (
         f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
@@ -205,7 +206,7 @@ def test_stateful_set(cluster: Cluster) -> None:
     uses=["stateful", "probes"],
 )
 def test_stateful_dns(cluster: Cluster) -> None:
-    client = f"probe-{cluster.topology.cluster_nodes[0].name}"
+    client = pod_on("probe", cluster.topology.cluster_nodes[0].name)
     name = f"ordered-1.ordered.{NAMESPACE}.svc.{cluster.topology.domain}."
     cluster.ready("ordered-1")
     last: list[str] = []

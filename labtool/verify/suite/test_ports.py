@@ -53,6 +53,9 @@ def table(topology: Topology, node: Node) -> list[tuple[Component, Port]]:
 
 def in_table(listener: Listener, topology: Topology, node: Node) -> bool:
     """Whether a listener is one of those that belong there."""
+    # What a machine served before it became part of a lab is its own affair.
+    if f"{listener.protocol} {listener.port}" in node.listeners:
+        return True
     if listener.address == ENGINE_RESOLVER:
         engine = any(c.runs_as is RunsAs.ENGINE for c in topology.components(node))
         return engine and not listener.process

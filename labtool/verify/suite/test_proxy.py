@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from labtool.verify.answers import expect_ok
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import CheckFailed, cluster, expect, once, with_pods
 from labtool.verify.objects import CORE, READY_FILE
 from labtool.verify.registry import check
@@ -66,7 +67,7 @@ def test_from_node(node: NodeView, cluster: Cluster) -> None:
 )
 def test_from_pod(node: NodeView, cluster: Cluster) -> None:
     address = cluster.service("probe")["clusterIP"]
-    pod = f"probe-{node.name}"
+    pod = pod_on("probe", node.name)
     _soon(lambda: cluster.dial(pod, address, 80))
     _soon(lambda: cluster.dial(pod, address, 81, protocol="udp"))
 
@@ -80,10 +81,10 @@ def test_from_pod(node: NodeView, cluster: Cluster) -> None:
 )
 def test_same_node(node: NodeView, cluster: Cluster) -> None:
     address = cluster.service("peer-local")["clusterIP"]
-    cluster.ready(f"peer-{node.name}")
-    found = _soon(lambda: cluster.dial(f"probe-{node.name}", address, 80))
+    cluster.ready(pod_on("peer", node.name))
+    found = _soon(lambda: cluster.dial(pod_on("probe", node.name), address, 80))
     expect(
-        found == [f"peer-{node.name}"],
+        found == [pod_on("peer", node.name)],
         f"a Service with internalTrafficPolicy Local led from {node.name} to {found}",
         tried=f"HTTP from pod probe-{node.name} to {address}:80",
         got=found,
@@ -99,8 +100,8 @@ def test_same_node(node: NodeView, cluster: Cluster) -> None:
 )
 def test_hairpin(node: NodeView, cluster: Cluster) -> None:
     address = cluster.service("peer-local")["clusterIP"]
-    found = _soon(lambda: cluster.dial(f"peer-{node.name}", address, 80))
-    expect(found == [f"peer-{node.name}"], f"pod peer-{node.name} reached {found}", got=found)
+    found = _soon(lambda: cluster.dial(pod_on("peer", node.name), address, 80))
+    expect(found == [pod_on("peer", node.name)], f"pod peer-{node.name} reached {found}", got=found)
 
 
 @check(
@@ -127,7 +128,7 @@ def test_node_port(node: NodeView, cluster: Cluster) -> None:
 )
 def test_affinity(node: NodeView, cluster: Cluster) -> None:
     address = cluster.service("probe-sticky")["clusterIP"]
-    pod = f"probe-{node.name}"
+    pod = pod_on("probe", node.name)
     _soon(lambda: cluster.dial(pod, address, 80))
     found = cluster.dial(pod, address, 80, tries=STICKY_TRIES)
     expect(
@@ -147,13 +148,13 @@ def test_affinity(node: NodeView, cluster: Cluster) -> None:
 )
 def test_balance(node: NodeView, cluster: Cluster) -> None:
     address = cluster.service("probe")["clusterIP"]
-    wanted = {f"probe-{n.name}" for n in cluster.topology.cluster_nodes}
+    wanted = {pod_on("probe", n.name) for n in cluster.topology.cluster_nodes}
     for name in wanted:
         cluster.ready(name)
     seen: set[str] = set()
 
     def all_seen() -> bool:
-        seen.update(cluster.dial(f"probe-{node.name}", address, 80, tries=BALANCE_TRIES))
+        seen.update(cluster.dial(pod_on("probe", node.name), address, 80, tries=BALANCE_TRIES))
         return seen == wanted
 
     wait(
@@ -172,7 +173,7 @@ def test_balance(node: NodeView, cluster: Cluster) -> None:
     uses=["gate", "probes"],
 )
 def test_endpoints(cluster: Cluster) -> None:
-    client = f"probe-{cluster.topology.cluster_nodes[0].name}"
+    client = pod_on("probe", cluster.topology.cluster_nodes[0].name)
     address = cluster.service("gate")["clusterIP"]
 
     def answers() -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from labtool.verify.manifests import pod_on
 from labtool.verify.model import cluster, expect, has_pod_network, with_pods
 from labtool.verify.objects import CORE, pause
 from labtool.verify.registry import check
@@ -122,7 +123,7 @@ def test_sandbox(node: NodeView) -> None:
     uses=["probes"],
 )
 def test_container(node: NodeView, cluster: Cluster) -> None:
-    name = f"probe-{node.name}"
+    name = pod_on("probe", node.name)
     status = cluster.ready(name)["status"]["containerStatuses"][0]
     expect(
         status["containerID"].startswith("containerd://"),

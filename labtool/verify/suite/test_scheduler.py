@@ -25,7 +25,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 def expect_leader(lab: Lab, api: Api, name: str) -> None:
     """Fail unless one master holds the component's lease and renews it."""
-    masters = {m.name for m in lab.topology.masters}
+    masters = {m.own_name for m in lab.topology.masters}
     last: dict[str, Any] = {}
 
     def holder() -> str:
