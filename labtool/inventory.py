@@ -44,16 +44,6 @@ inventory_unparsed_warning = False
 [connection]
 pipelining = True
 """
-# One connection for each machine, for as long as a run takes (T51).
-_SSH_CONFIG = """
-[privilege_escalation]
-become_flags = -H -S -n
-
-[ssh_connection]
-ssh_args = -F {ssh_config} -o ControlMaster=auto -o ControlPersist=60s
-control_path_dir = {control}
-retries = 2
-"""
 # A Unix socket's path has 108 bytes at most (unix(7)); OpenSSH appends 17 while it makes one.
 _CONTROL_PATH_MAX = 70
 
@@ -101,10 +91,11 @@ def build(topology: Topology, state: Path) -> dict[str, Any]:
         group: {"hosts": {n.machine: {} for n in members}} for group, members in groups.items()
     }
     children["cluster"] = {"children": {"masters": {}, "workers": {}}}
-    # Machines that labtool did not make.
+    # Groups that plays name and that may be empty, so that Ansible knows them.
     children["remote"] = {"hosts": {n.machine: {} for n in topology.nodes if topology.over_ssh}}
-    # Empty groups that plays name, so that Ansible knows them.
     children["unsettled"] = {"hosts": {}}
+    if topology.over_ssh:
+        children["remote"]["vars"] = _over_ssh(state)
     return {
         "all": {
             "hosts": hosts,
@@ -120,15 +111,21 @@ def _connection(topology: Topology, node: Node) -> dict[str, Any]:
     return {"ansible_connection": "labtool.node.docker"}
 
 
-def _ssh_section(topology: Topology, state: Path) -> str:
-    """How Ansible reaches machines over SSH: by the lab's ssh_config, as labtool itself does."""
-    if not topology.over_ssh:
-        return ""
+def _over_ssh(state: Path) -> dict[str, Any]:
+    """How Ansible reaches machines over SSH: by the lab's ssh_config, as labtool itself does.
+
+    One connection for each machine, for as long as a run takes (T51).
+    """
     control = state / "cp"
     if len(str(control)) > _CONTROL_PATH_MAX:
         control = Path(tempfile.gettempdir()) / f"labtool-{os.getuid()}"
-    private_dir(control)
-    return _SSH_CONFIG.format(ssh_config=shlex.quote(str(state / "ssh_config")), control=control)
+    config = shlex.quote(str(state / "ssh_config"))
+    return {
+        "ansible_ssh_args": f"-F {config} -o ControlMaster=auto -o ControlPersist=60s",
+        "ansible_control_path_dir": str(private_dir(control)),
+        "ansible_become_flags": "-H -S -n",
+        "ansible_ssh_retries": 2,
+    }
 
 
 def write(topology: Topology, state: Path) -> Path:
@@ -145,8 +142,7 @@ def write(topology: Topology, state: Path) -> Path:
             collections=collections_path(),
             forks=len(topology.nodes),
             state=state,
-        )
-        + _ssh_section(topology, state),
+        ),
         encoding="utf-8",
     )
     config.chmod(0o600)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from labtool import cli, kubeconfig, lab, lifecycle, spec, topology
-from labtool.commands import create, delete, kubectl, logs, restart, shell, start, status, stop
-from labtool.commands import list as listing
+from labtool.commands import create, kubectl, logs, shell, status
 from labtool.errors import PreflightError, UsageError
 from labtool.host import HostFacts
 from labtool.lifecycle import Created
+from labtool.providers import choice
 from labtool.topology import Topology
 
 HOST = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
@@ -51,8 +51,7 @@ class FakeProvider:
 def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeProvider]:
     """In place of the engine, for every command."""
     FakeProvider.there, FakeProvider.state = [], {}
-    for module in (listing, delete, status, start, stop, restart):
-        monkeypatch.setattr(module, "DockerProvider", FakeProvider)
+    monkeypatch.setattr(choice, "DockerProvider", FakeProvider)
     return FakeProvider
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from labtool import imageload
+from labtool import imageload, providers
 from labtool.errors import LabtoolError, UsageError
 from labtool.host import HostFacts
-from labtool.providers.docker import DockerProvider, Executed
+from labtool.process import Executed
 from labtool.spec import build
-from labtool.topology import Topology, plan
+from labtool.topology import Node, Topology, plan
 
 HOST = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
 ID = "a" * 64
@@ -86,10 +86,15 @@ class Provider:
             code, json.dumps({"images": [{"id": i, "repoTags": n} for i, n in there.items()]})
         )
 
-    def execute(self, machine: str, argv: list[str]) -> Executed:
+    def execute(self, topology: Topology, node: Node, argv: list[str]) -> Executed:
         """What crictl says."""
-        del machine, argv
+        del topology, node, argv
         return self.answer
+
+    def argv(self, topology: Topology, node: Node, argv: list[str]) -> list[str]:
+        """The engine's client."""
+        del topology
+        return ["docker", "exec", "-i", node.machine, *argv]
 
 
 def lab() -> Topology:
@@ -121,7 +126,7 @@ def test_only_nodes_that_lack_it_take_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "docker").write_text("#!/bin/sh\nexit 0\n")
     (tmp_path / "docker").chmod(0o755)
-    provider = cast("DockerProvider", Provider(there, code))
+    provider = cast("providers.Provider", Provider(there, code))
     assert imageload.load(lab(), provider, file, lambda _: None) == loaded
     (tmp_path / "docker").write_text("#!/bin/sh\necho no space left >&2\nexit 1\n")
     if loaded:

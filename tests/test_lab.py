@@ -6,7 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -14,7 +14,6 @@ from filelock import FileLock
 from labtool import lab, paths, spec, topology
 from labtool.errors import LabBusyError, SpecError, UsageError
 from labtool.host import HostFacts
-from labtool.providers.docker import DockerProvider
 from labtool.topology import Topology
 
 HOST = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
@@ -23,22 +22,6 @@ HOST = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
 def plan(word: str = "3-master") -> Topology:
     """A plan without a host behind it."""
     return topology.plan(spec.build({"topology": word}), HOST, used_subnets=(), api_port=6443)
-
-
-class FakeProvider:
-    """An engine with these labs."""
-
-    def __init__(self, *labs: Topology) -> None:
-        self._labs = list(labs)
-
-    def labs(self) -> list[Topology]:
-        """All of them."""
-        return self._labs
-
-
-def provider(*labs: Topology) -> DockerProvider:
-    """An engine with these labs."""
-    return cast("DockerProvider", FakeProvider(*labs))
 
 
 def test_what_is_saved_is_found(tmp_path: Path) -> None:
@@ -67,8 +50,8 @@ def test_a_lab_whose_state_is_lost_is_found_by_its_engine() -> None:
     """And what the engine says of a lab counts more than the file."""
     moved = replace(plan(), api_port=7)
     lab.save(plan())
-    assert lab.find("3-master", provider(moved)) == moved
-    assert lab.find("1-node", provider(plan("1-node"))) == plan("1-node")
+    assert lab.find("3-master", [moved]) == moved
+    assert lab.find("1-node", [plan("1-node")]) == plan("1-node")
 
 
 def test_no_lab_says_how_to_make_one() -> None:

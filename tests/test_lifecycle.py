@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from labtool import cluster, host, kubeconfig, lab, lifecycle, paths, spec
 from labtool.ansible import Outcome
-from labtool.console import Console
+from labtool.console import Console, Step
 from labtool.errors import AnsibleError, LabBusyError, PreflightError, UsageError
 from labtool.host import HostFacts
-from labtool.providers.docker import DockerProvider
+from labtool.providers import Provider
 from labtool.topology import Node, Restarted, Topology
 
 HOST = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
@@ -61,11 +61,20 @@ class FakeProvider:
         )
         return {n.name: said.get(n.machine, "missing") for n in topology.nodes}
 
-    def ensure(self, topology: Topology, image: str) -> list[str]:
+    overlaps = True
+    touched = "started"
+
+    def prepare(self, topology: Topology, console: Console) -> None:
+        """Build the image where a machine is missing."""
+        del console
+        if "missing" in self.states(topology).values():
+            self.world.do("image")
+
+    def ensure(self, topology: Topology, step: Step) -> list[str]:
         """Make what is missing, the network first."""
+        del step
         self.world.labs[topology.name] = topology
         missing = [n.machine for n in topology.nodes if n.machine not in self.world.running]
-        assert image or not missing
         self.world.do("machines")
         self.world.running |= set(missing)
         return missing
@@ -141,13 +150,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def ready(*_: object) -> None:
         made.do("ready")
 
-    def build(*_: object) -> str:
-        made.do("image")
-        return "image"
-
     monkeypatch.setattr(lifecycle, "DockerProvider", lambda: FakeProvider(made))
     monkeypatch.setattr(lifecycle, "Playbook", FakePlaybook)
-    monkeypatch.setattr(lifecycle, "ensure_node_image", build)
     monkeypatch.setattr(lifecycle, "_check_host", lambda *_: made.do("host"))
     monkeypatch.setattr(lifecycle, "wait_ready", ready)
     monkeypatch.setattr(cluster, "wait_for_member", lambda _, node: made.do(f"etcd of {node.name}"))
@@ -167,9 +171,9 @@ def create(word: str = "3-master", *, machines_only: bool = False, **more: Any) 
     return lifecycle.create(asked, CONSOLE, machines_only=machines_only)
 
 
-def provider(world: World) -> DockerProvider:
+def provider(world: World) -> Provider:
     """As a provider."""
-    return cast("DockerProvider", FakeProvider(world))
+    return cast("Provider", FakeProvider(world))
 
 
 def test_create_goes_through_its_stages(world: World) -> None:
@@ -239,7 +243,7 @@ def test_t27_an_interruption_at_any_stage_can_be_deleted(stage: str, world: Worl
     world.breaks[stage] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         create()
-    lifecycle.delete("3-master", provider(world), CONSOLE)
+    lifecycle.delete("3-master", [provider(world)], CONSOLE)
     assert world.labs == {}
     assert list(paths.labs_dir().iterdir()) == []
 
@@ -333,7 +337,7 @@ def test_delete_leaves_nothing(world: World) -> None:
     create()
     world.did.clear()
     for _ in range(2):
-        lifecycle.delete("3-master", provider(world), CONSOLE)
+        lifecycle.delete("3-master", [provider(world)], CONSOLE)
         assert list(paths.labs_dir().iterdir()) == []
     assert world.did == ["delete 3-master", "forget labtool-3-master"] * 2
 
@@ -343,7 +347,7 @@ def test_a_lab_that_the_engine_does_not_let_go_keeps_its_state(world: World) -> 
     create()
     world.breaks["delete 3-master"] = OSError("engine gone")
     with pytest.raises(OSError, match="engine gone"):
-        lifecycle.delete("3-master", provider(world), CONSOLE)
+        lifecycle.delete("3-master", [provider(world)], CONSOLE)
     assert [t.name for t in lab.known()] == ["3-master"]
 
 

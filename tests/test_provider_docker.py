@@ -7,7 +7,7 @@ import itertools
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import docker
 import pytest
@@ -15,6 +15,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from labtool import engine, spec, topology
 from labtool.assets import asset
+from labtool.console import Step
 from labtool.errors import ProviderError
 from labtool.host import HostFacts
 from labtool.providers.docker import DockerProvider, capabilities
@@ -193,6 +194,12 @@ def plan(word: str = "3-master-1-worker", **more: object) -> Topology:
     return topology.plan(asked, HOST, used_subnets=(), api_port=40123)
 
 
+def ensure(provider: DockerProvider, planned: Topology, image: str = "image") -> list[str]:
+    """Make the machines from an image that `prepare` has found."""
+    provider._image = image
+    return provider.ensure(planned, cast("Step", None))
+
+
 def test_capabilities_are_read_by_name() -> None:
     """The bounding set, bit by bit."""
     assert len(capabilities(ALL)) == 41
@@ -205,17 +212,17 @@ def test_a_lab_is_made_once(provider: DockerProvider, fake: FakeEngine) -> None:
     """All machines, then nothing to do."""
     planned = plan()
     assert set(provider.states(planned).values()) == {"missing"}
-    made = provider.ensure(planned, "image")
+    made = ensure(provider, planned)
     assert sorted(made) == sorted(n.machine for n in planned.nodes)
     assert set(provider.states(planned).values()) == {"running"}
-    assert provider.ensure(planned, "") == []
+    assert ensure(provider, planned, "") == []
     assert len(fake.networks_there) == 1
 
 
 def test_the_network_carries_the_whole_plan(provider: DockerProvider, fake: FakeEngine) -> None:
     """So that a lab is found though its state folder is lost."""
     planned = plan()
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     assert provider.labs() == [planned]
     (network,) = fake.networks_there
     assert json.loads(network["Labels"]["labtool.topology"])["name"] == planned.name
@@ -235,7 +242,7 @@ def test_t10_a_name_that_is_part_of_another_has_its_own_network(
 ) -> None:
     """T10: `3-master` beside `3-master-1-worker`; the engine's filter takes parts of names."""
     for word in ("3-master-1-worker", "3-master"):
-        provider.ensure(plan(word), "image")
+        ensure(provider, plan(word))
     assert [n["Name"] for n in fake.networks_there] == ["3-master-1-worker", "3-master"]
     assert [t.name for t in provider.labs()] == ["3-master", "3-master-1-worker"]
     provider.delete("3-master")
@@ -248,7 +255,7 @@ def test_machines_have_fixed_addresses_names_and_volumes(
 ) -> None:
     """A restart brings back the same machine, and delete finds all that is its."""
     planned = plan()
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     for node in planned.nodes:
         more = fake.containers_there[node.machine]["more"]
         (network,) = more["networking_config"]["EndpointsConfig"].items()
@@ -266,7 +273,7 @@ def test_machines_have_fixed_addresses_names_and_volumes(
 def test_etcd_keeps_its_data_where_it_runs(provider: DockerProvider, fake: FakeEngine) -> None:
     """And a node of its own keeps nothing else."""
     planned = plan("1-master-1-etcd")
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     targets = {
         node.name: {
             m["Target"]
@@ -282,7 +289,7 @@ def test_only_the_api_is_published_and_on_loopback_only(
 ) -> None:
     """On one machine: the balancer, or the only master."""
     for word, machine in (("3-master", "3-master-lb1"), ("1-node", "1-node-m1")):
-        provider.ensure(plan(word), "image")
+        ensure(provider, plan(word))
         published = {
             name: c["more"]["host_config"]["port_bindings"]
             for name, c in fake.containers_there.items()
@@ -294,12 +301,12 @@ def test_only_the_api_is_published_and_on_loopback_only(
 def test_half_a_lab_is_completed(provider: DockerProvider, fake: FakeEngine) -> None:
     """Only what is missing is made; what stands still is started; what runs is left alone."""
     planned = plan("3-master")
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     fake.asked.clear()
     fake.remove_container("3-master-m2")
     fake.containers_there["3-master-m3"]["State"] = "exited"
     fake.containers_there["3-master-lb1"]["State"] = "paused"
-    made = provider.ensure(planned, "newer")
+    made = ensure(provider, planned, "newer")
     assert sorted(made) == ["3-master-lb1", "3-master-m2", "3-master-m3"]
     assert sorted(fake.asked) == [
         "start 3-master-m2",
@@ -315,7 +322,7 @@ def test_only_nodes_of_etcd_are_not_waited_for_long(
 ) -> None:
     """A leader of etcd waits for a successor, and there is none when all go down."""
     planned = plan("1-master-3-etcd")
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     provider.stop(planned, planned.nodes)
     assert {n.name: fake.patience[n.machine] for n in planned.nodes} == {
         "e1": 2,
@@ -328,7 +335,7 @@ def test_only_nodes_of_etcd_are_not_waited_for_long(
 def test_stop_leaves_alone_what_does_not_run(provider: DockerProvider, fake: FakeEngine) -> None:
     """And start starts all."""
     planned = plan("1-node")
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     provider.stop(planned, planned.nodes)
     fake.asked.clear()
     provider.stop(planned, planned.nodes)
@@ -342,7 +349,7 @@ def test_a_machine_that_is_held_goes_on_when_it_is_released(
 ) -> None:
     """By a file that is there before its first process."""
     planned = plan("3-master")
-    provider.ensure(planned, "image")
+    ensure(provider, planned)
     provider.stop(planned, planned.nodes)
     fake.asked.clear()
     provider.start(planned, planned.nodes, planned.masters[1:])
@@ -359,8 +366,8 @@ def test_delete_leaves_nothing_of_this_lab_and_all_of_another(
     provider: DockerProvider, fake: FakeEngine
 ) -> None:
     """From any half state, and again."""
-    provider.ensure(plan("3-master"), "image")
-    provider.ensure(plan("1-node"), "image")
+    ensure(provider, plan("3-master"))
+    ensure(provider, plan("1-node"))
     fake.remove_container("3-master-m1")
     provider.delete("3-master")
     left = [*fake.containers_there, *fake.volumes_there]
@@ -373,7 +380,7 @@ def test_full_privileges_where_the_host_has_them(
     provider: DockerProvider, fake: FakeEngine
 ) -> None:
     """The short form."""
-    provider.ensure(plan("1-node"), "image")
+    ensure(provider, plan("1-node"))
     config = fake.containers_there["1-node-m1"]["more"]["host_config"]
     assert config["privileged"] is True
     assert config["MaskedPaths"] == config["ReadonlyPaths"] == []
@@ -385,7 +392,7 @@ def test_t18_each_capability_by_name_where_one_is_lacking(
     """`--privileged` fails there; an older engine doesn't know all names either."""
     give_capabilities(monkeypatch, "CapBnd:\t000001fffeffffff\n")
     fake.unknown = ("BPF", "PERFMON")
-    provider.ensure(plan("1-node"), "image")
+    ensure(provider, plan("1-node"))
     config = fake.containers_there["1-node-m1"]["more"]["host_config"]
     assert "privileged" not in config
     assert len(config["cap_add"]) == 38
@@ -393,24 +400,26 @@ def test_t18_each_capability_by_name_where_one_is_lacking(
     assert "seccomp=unconfined" in config["security_opt"]
 
 
-def test_another_hosts_engine_gets_fullprivileges(
+def test_another_hosts_engine_gets_full_privileges(
     provider: DockerProvider, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This host's own set says nothing about it."""
     give_capabilities(monkeypatch, "CapBnd:\t0000000000000000\n")
     monkeypatch.setenv("DOCKER_HOST", "tcp://elsewhere:2376")
-    provider.ensure(plan("1-node"), "image")
+    ensure(provider, plan("1-node"))
     assert fake.containers_there["1-node-m1"]["more"]["host_config"]["privileged"] is True
 
 
 def test_execute(provider: DockerProvider, fake: FakeEngine) -> None:
     """Code and output; a machine that stands still is named."""
-    provider.ensure(plan("1-node"), "image")
-    assert provider.execute("1-node-m1", ["false"]).code == 1
-    assert provider.execute("1-node-m1", ["echo", "a"]).output == "echo a\ufffd"
+    planned = plan("1-node")
+    (m1,) = planned.nodes
+    ensure(provider, planned)
+    assert provider.execute(planned, m1, ["false"]).code == 1
+    assert provider.execute(planned, m1, ["echo", "a"]).output == "echo a\ufffd"
     fake.containers_there["1-node-m1"]["State"] = "exited"
     with pytest.raises(ProviderError, match="1-node-m1: Container 1-node-m1 is not running"):
-        provider.execute("1-node-m1", ["true"])
+        provider.execute(planned, m1, ["true"])
 
 
 @pytest.mark.parametrize(
@@ -431,7 +440,7 @@ def test_a_refusal_is_told_with_the_way_on(
     provider._ensure_network(plan("1-node"))
     fake.refuse = refusal
     with pytest.raises(ProviderError) as caught:
-        provider.ensure(plan("1-node"), "some")
+        ensure(provider, plan("1-node"), "some")
     assert what in caught.value.what
     assert next_step in caught.value.next_step
 
@@ -440,7 +449,7 @@ def test_t11_a_range_that_the_engine_refuses(provider: DockerProvider, fake: Fak
     """T11: named with its range and the field that changes it."""
     fake.refuse = APIError("403", explanation="Pool overlaps with other one on this address space")
     with pytest.raises(ProviderError, match=r"1-node \(172\.30\.0\.0/24\)") as caught:
-        provider.ensure(plan("1-node"), "image")
+        ensure(provider, plan("1-node"))
     assert "Pool overlaps" in caught.value.cause
     assert "network.nodes" in caught.value.next_step
 
@@ -449,7 +458,7 @@ def test_a_network_that_others_use_is_told_and_no_bug(
     provider: DockerProvider, fake: FakeEngine
 ) -> None:
     """As where somebody joined a container of their own to it."""
-    provider.ensure(plan("1-node"), "image")
+    ensure(provider, plan("1-node"))
     fake.refuse = APIError("403", explanation="network 1-node has active endpoints")
     with pytest.raises(ProviderError, match="active endpoints"):
         provider.delete("1-node")
@@ -467,7 +476,7 @@ def test_all_machines_are_tried_before_the_first_error_is_told(
 
     monkeypatch.setattr(fake, "start", start)
     with pytest.raises(ProviderError, match="driver failed") as caught:
-        provider.ensure(planned, "image")
+        ensure(provider, planned)
     assert next(count) == 4
     assert caught.value.next_step == "labtool doctor"
 
