@@ -15,15 +15,23 @@ import machines
 
 pytestmark = pytest.mark.e2e
 # All that a lab could leave; what a machine writes by itself, logs and caches, is left out.
-TRACES = """
-find / -xdev \\( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log \
-    -o -path /var/cache -o -path '/var/lib/apt' -o -path '/var/lib/dpkg' -o -path '/home/*/.ansible' \
-    -o -path /var/lib/systemd -o -path '*/__pycache__' -o -path /root/.ansible -o -path /etc/ld.so.cache \
-    \\) -prune -o -print | sort
+_CHANGING = (
+    *("/proc", "/sys", "/run", "/tmp", "/var/log", "/var/cache", "/var/lib/apt", "/var/lib/dpkg"),
+    *(
+        "/var/lib/systemd",
+        "/root/.ansible",
+        "/home/*/.ansible",
+        "*/__pycache__",
+        "/etc/ld.so.cache",
+    ),
+)
+_PRUNED = " -o ".join(f"-path '{path}'" for path in _CHANGING)
+TRACES = f"""
+find / -xdev \\( {_PRUNED} \\) -prune -o -print
 find /var/lib/containerd /var/lib/kubelet /var/lib/etcd -mindepth 1
-dpkg-query -W -f '${Package} ${db:Status-Status}\\n' | sed '/not-installed/d; /config-files/d'
+dpkg-query -W -f '${{Package}} ${{db:Status-Status}}\\n' | sed '/not-installed/d; /config-files/d'
 ls /sys/class/net
-systemctl list-unit-files --no-legend --no-pager | awk '{print $1, $2}'
+systemctl list-unit-files --no-legend --no-pager | awk '{{print $1, $2}}'
 cat /etc/hosts
 """
 

@@ -44,6 +44,8 @@ SERVER = ("127.0.0.1", 6443)
 APPLY_SECONDS = 30
 # Each time is a TLS handshake, while the server needs every core to start.
 POLL_SECONDS = 0.3
+# Not in the home of the user that Ansible happens to be.
+CACHE = "/run/labtool-kubectl"
 
 
 def ready() -> str:
@@ -94,7 +96,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     wait_until_ready(module)
-    argv = ["kubectl", "--kubeconfig=/etc/kubernetes/super-admin.conf"]
+    argv = ["kubectl", "--kubeconfig=/etc/kubernetes/super-admin.conf", f"--cache-dir={CACHE}"]
     argv += [f"--server=https://{SERVER[0]}:{SERVER[1]}", "apply", "--validate=false", "-R"]
     argv += ["-f", module.params["folder"]]
     if module.check_mode:

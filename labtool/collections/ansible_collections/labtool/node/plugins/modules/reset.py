@@ -41,14 +41,27 @@ RECORDS = Path("/var/lib/labtool")
 UNITS = ("kubelet.service", "containerd.service", "etcd.service", "haproxy.service")
 # What the programs made while they ran; a record has only what was laid.
 FOLDERS = (
-    "/etc/kubernetes", "/etc/cni/net.d", "/etc/containerd", "/etc/systemd/system/kubelet.service.d",
-    "/opt/cni",
+    "/etc/kubernetes", "/etc/containerd", "/etc/systemd/system/kubelet.service.d",
     "/opt/containerd", "/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/flannel",
     "/var/lib/kubelet", "/var/log/containers", "/var/log/kubernetes", "/var/log/pods",
-    "/run/containerd",
-    "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
+    "/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/labtool-kubectl",
+    "/run/xtables.lock",
 )  # fmt: skip
-PROGRAM_FOLDERS = ("/usr/local/bin/", "/opt/cni/bin/")
+# Others may use these as well: they go when they are empty.
+SHARED = (
+    "/etc/cni/net.d",
+    "/etc/cni",
+    "/etc/haproxy",
+    # kube-proxy's pod mounts it, and makes it on a kernel that has no modules.
+    "/lib/modules",
+    "/opt/cni/bin",
+    "/opt/cni",
+    "/usr/libexec/kubernetes/kubelet-plugins/volume/exec",
+    "/usr/libexec/kubernetes/kubelet-plugins/volume",
+    "/usr/libexec/kubernetes/kubelet-plugins",
+    "/usr/libexec/kubernetes",
+)
+NETWORK = "/etc/cni/net.d/10-flannel.conflist"
 INTERFACES = ("flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0")
 # Chains of kube-proxy, the kubelet, Flannel and the CNI plugins, in iptables and nftables.
 CHAIN = re.compile(r"^(KUBE-|FLANNEL-|FLANNEL_|CNI-)")
@@ -149,12 +162,15 @@ class Reset:
 
     def paths(self) -> None:
         """Remove files that were laid, programs that were sent, and what ran left behind."""
-        for file in self.files:
+        for file in (*self.files, NETWORK):
             Path(file).unlink(missing_ok=True)
         for program in (RECORDS / "programs").read_text().split() if self._has_programs() else ():
             Path(f"/{program}").unlink(missing_ok=True)
         for folder in FOLDERS:
             empty(Path(folder))
+        for folder in SHARED:
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
         hosts = Path("/etc/hosts")
         text = hosts.read_text(encoding="utf-8")
         before, found, rest = text.partition(f"{BEGIN}\n")

@@ -46,6 +46,8 @@ MARK = RECORDS / "settled"
 ADDONS = "/etc/kubernetes/addons"
 # Each request to an API without its etcd takes as long as all of this.
 OBJECTS_SECONDS = 10
+# As labtool.node.apply has it.
+CACHE = "/run/labtool-kubectl"
 
 
 def file_differs(row: dict[str, Any]) -> str:
@@ -84,6 +86,7 @@ def idle_units(names: list[str]) -> list[str]:
 def missing_objects() -> list[str]:
     """What the API says is missing of the add-ons, line by line."""
     argv = ["kubectl", "--kubeconfig=/etc/kubernetes/super-admin.conf", "get", "-R"]
+    argv += [f"--cache-dir={CACHE}"]
     argv += ["--server=https://127.0.0.1:6443", "-o", "name", "-f", ADDONS]
     try:
         done = run(*argv, seconds=OBJECTS_SECONDS)
