@@ -14,8 +14,8 @@ from pathlib import Path
 from labtool import engine, host, inventory, lab, paths, pki, preflight
 from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
-from labtool.console import Console
-from labtool.errors import UsageError
+from labtool.console import Console, Step
+from labtool.errors import AnsibleError, UsageError
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
 from labtool.providers.ssh import SshProvider
@@ -214,15 +214,36 @@ def _power_on(
     return restarted
 
 
-def delete(name: str, providers: Sequence[Provider], console: Console) -> None:
-    """Remove a lab: containers, volumes, network, kubeconfig entry, state folder."""
+def _reset(topology: Topology, step: Step) -> None:
+    """Take a lab off machines that stay."""
+    state = lab.state(topology)
+    inventory.write(topology, state)
+    try:
+        Playbook("reset", state).start().follow(step.update)
+    except AnsibleError as error:
+        error.next_step = (
+            f"mend it and repeat; if machines are gone: labtool delete {topology.name} --forget"
+        )
+        raise
+
+
+def delete(
+    name: str, providers: Sequence[Provider], console: Console, *, forget: bool = False
+) -> None:
+    """Remove a lab: containers, volumes, network, kubeconfig entry, state folder.
+
+    Args:
+        name: the lab.
+        providers: all that may have something of it.
+        console: where progress goes.
+        forget: leave machines over SSH alone, since they are gone.
+    """
     from labtool import kubeconfig  # noqa: PLC0415 - yaml of the user's file, only here
 
     with lab.only_one(name), console.step(f"Delete {name}") as step:
         remote = next((t for t in lab.known() if t.name == name and t.over_ssh), None)
-        if remote:
-            inventory.write(remote, lab.state(remote))
-            Playbook("reset", lab.state(remote)).start().follow(step.update)
+        if remote and not forget:
+            _reset(remote, step)
         for provider in providers:
             provider.delete(name)
         kubeconfig.remove(f"labtool-{name}")

@@ -227,7 +227,7 @@ def test_delete_asks_and_without_a_terminal_refuses(
 ) -> None:
     """With the command that does it."""
     deleted: list[str] = []
-    monkeypatch.setattr(lifecycle, "delete", lambda name, *_: deleted.append(name))
+    monkeypatch.setattr(lifecycle, "delete", lambda name, *_, **__: deleted.append(name))
     engine.there = [plan(), plan("1-node")]
     assert run(monkeypatch, "delete", "3-master") == 2
     assert "labtool delete 3-master --yes" in capsys.readouterr().err

@@ -14,11 +14,15 @@ from labtool.providers import Provider, choice
 @click.argument("name", metavar="[LAB]", required=False)
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @click.option("--all", "everything", is_flag=True, help="Every lab on this machine.")
+@click.option("--forget", is_flag=True, help="Of machines over SSH that are gone for good.")
 @click.pass_obj
-def command(console: Console, name: str | None, yes: bool, everything: bool) -> None:  # noqa: FBT001
+def command(
+    console: Console, /, *, name: str | None, yes: bool, everything: bool, forget: bool
+) -> None:
     """Remove a lab: its machines, volumes, network, kubeconfig entry and state.
 
-    Deleting a lab that isn't there is fine. From a half-made lab it removes what there is.
+    Machines over SSH stay, without the lab. Deleting a lab that isn't there is fine. From a
+    half-made lab it removes what there is.
     """
     providers = choice.everyone()
     names = _names(providers, name, everything=everything)
@@ -33,7 +37,7 @@ def command(console: Console, name: str | None, yes: bool, everything: bool) -> 
             )
         click.confirm(f"Delete {', '.join(names)} and all that is in it?", abort=True, err=True)
     for each in names:
-        lifecycle.delete(each, providers, console)
+        lifecycle.delete(each, providers, console, forget=forget)
 
 
 def _names(providers: list[Provider], name: str | None, *, everything: bool) -> list[str]:

@@ -154,8 +154,8 @@ def _shape(hosts: list[RemoteHost]) -> list[str]:
     if len(masters) > 1 and len(balancers) != 1:
         need = f"{len(masters)} masters need one host in load_balancers, the way to their API"
         return [f"{need}; there are {len(balancers)}"]
-    if len(masters) == 1 and balancers:
-        return ["one master needs no host in load_balancers"]
+    if len(balancers) > 1:
+        return [f"there are {len(balancers)} hosts in load_balancers; a lab has one"]
     try:
         parse_topology(word(hosts))
     except ValueError as error:

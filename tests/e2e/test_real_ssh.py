@@ -58,10 +58,10 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def stock(labs: Labs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """A master and a worker."""
+    """One machine of each kind."""
     name = labs.name("ssh")
     folder = tmp_path_factory.mktemp("machines")
-    yield Machines(name, machines.up(name, folder, {"m": 1, "w": 1}))
+    yield Machines(name, machines.up(name, folder, dict.fromkeys(machines.GROUPS, 1)))
     machines.down(name)
 
 
@@ -124,8 +124,10 @@ def _is_a_lab_like_any_other(stock: Machines, cli: CommandLine, create: tuple[st
     assert {n["node"]: n["kubernetes"] for n in nodes} == {
         "m1.lab.example": "Ready",
         "w1.lab.example": "Ready",
+        "lb1.lab.example": "-",
+        "e1.lab.example": "-",
     }
-    assert "127.0.0.1:2379" in cli.run("logs", stock.name, "m1.lab.example", "etcd").out
+    assert "127.0.0.1:2379" in cli.run("logs", stock.name, "e1.lab.example", "etcd").out
     shown = cli.run("shell", stock.name, "w1.lab.example", "--", "id", "-u").out
     assert shown.strip() == "0"
     assert "not labtool's to switch" in cli.run("stop", stock.name, code=2).err

@@ -61,7 +61,7 @@ def test_ini_is_read_too(tmp_path: Path) -> None:
         ("[workers]\nw1\n", "needs a group masters with at least one host"),
         ("[masters]\nm[1:3]\n", "3 masters need one host in load_balancers"),
         ("[masters]\nm[1:2]\n[load_balancers]\nlb\n", "2 etcd members need 2 for quorum"),
-        ("[masters]\nm1\n[load_balancers]\nlb\n", "one master needs no host in load_balancers"),
+        ("[masters]\nm1\n[load_balancers]\nlb[1:2]\n", "2 hosts in load_balancers; a lab has one"),
         ("[masters]\nm1\n[workers]\nm1\n", "m1 is in masters and in workers"),
         ("[masters]\nm1 ansible_password=x\n", "ansible_password: a password would lie in files"),
         ("[masters]\nm1 ansible_become_pass=x\n", "sudo must work without a password"),

@@ -88,7 +88,9 @@ class Reset:
         return []
 
     def run(self, *argv: str) -> str:
-        """Run a command whose failure means that there is nothing to remove."""
+        """Run a command whose failure, or lack, means that there is nothing to remove."""
+        if not shutil.which(argv[0]):
+            return ""
         _, out, _ = self.module.run_command(list(argv))
         return str(out)
 
@@ -136,8 +138,7 @@ class Reset:
             for table in TABLES:
                 self.run("nft", "delete", "table", family, table)
         for program in ("iptables", "ip6tables"):
-            if shutil.which(program):
-                self.chains(program)
+            self.chains(program)
 
     def chains(self, program: str) -> None:
         """Delete rules that lead into our chains, then the chains; other rules stay."""
@@ -195,6 +196,8 @@ class Reset:
             if going <= set(names):
                 self.module.run_command(argv, environ_update=env, check_rc=True)
                 self.removed.append(f"{len(names)} packages")
+                if "haproxy" in names:
+                    empty(Path("/var/lib/haproxy"))  # a purge leaves its log socket
 
 
 def shim(process: Path) -> bool:
