@@ -24,7 +24,8 @@ from lightkube.resources.discovery_v1 import EndpointSlice
 
 from labtool import lab
 from labtool.errors import WaitTimeoutError
-from labtool.topology import PEER_PORT, Node, Restarted, Topology
+from labtool.networks import host_port
+from labtool.topology import API_PORT, PEER_PORT, Node, Restarted, Topology
 
 if TYPE_CHECKING:
     from lightkube.models.core_v1 import NodeStatus
@@ -94,7 +95,7 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx2.HTTPError):
-                peer.get(f"https://{node.address}:{PEER_PORT}/version")
+                peer.get(f"https://{host_port(node.address, PEER_PORT)}/version")
                 return
             time.sleep(_POLL_SECONDS / 2)
 
@@ -120,7 +121,7 @@ def _missing(
 
 def _serves(direct: httpx2.Client, address: str) -> bool:
     try:
-        return direct.get(f"https://{address}:6443/readyz").status_code == httpx2.codes.OK
+        return direct.get(f"https://{host_port(address, API_PORT)}/readyz").status_code == httpx2.codes.OK
     except httpx2.HTTPError:
         return False
 

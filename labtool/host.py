@@ -6,6 +6,7 @@ data, so that the decisions themselves can be tested without the host.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import platform
 import shutil
@@ -15,6 +16,11 @@ from pathlib import Path
 
 from labtool import process
 
+# Routes that say of no network where it is; every link has the link-local one (RFC 4291, 2.5.6).
+_NO_NETWORKS = frozenset(
+    {"default", "local", "broadcast", "anycast", "multicast", "unreachable", "blackhole"}
+)
+_LINK_LOCAL = "fe80:"
 _RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
 
@@ -90,13 +96,14 @@ def _memory_available() -> int:
 def _routes() -> tuple[str, ...]:
     if not shutil.which("ip"):
         return ()
-    lines = process.run(["ip", "-4", "route", "show", "table", "all"], check=False).stdout
     found = []
-    for line in lines.splitlines():
-        words = line.split()
-        if not words or words[0] in {"default", "local", "broadcast", "unreachable", "blackhole"}:
-            continue
-        found.append(words[0] if "/" in words[0] else f"{words[0]}/32")
+    for option, host_prefix in (("-4", 32), ("-6", 128)):
+        argv = ["ip", option, "route", "show", "table", "all"]
+        for line in process.run(argv, check=False).stdout.splitlines():
+            words = line.split()
+            if not words or words[0] in _NO_NETWORKS or words[0].startswith(_LINK_LOCAL):
+                continue
+            found.append(words[0] if "/" in words[0] else f"{words[0]}/{host_prefix}")
     return tuple(dict.fromkeys(found))
 
 
@@ -112,7 +119,16 @@ def _nameservers() -> tuple[str, ...]:
             for line in lines
             if len(words := line.split()) > 1 and words[0] == "nameserver"
         ]
-        usable = tuple(s for s in servers if not s.startswith("127.") and ":" not in s)
+        usable = tuple(s for s in servers if _reachable(s))
         if usable:
             return usable
     return ()
+
+
+def _reachable(server: str) -> bool:
+    """Whether a pod could reach a resolver: it is neither loopback nor of one link alone."""
+    try:
+        address = ipaddress.ip_address(server)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_link_local)

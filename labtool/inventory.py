@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from labtool import versions
+from labtool import networks, versions
 from labtool.assets import asset, collections_path
+from labtool.networks import host_port
 from labtool.paths import private_dir
 from labtool.topology import Node, Topology
 
@@ -55,14 +56,23 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "cgroup_driver": topology.cgroup_driver,
         "images": versions.images(topology.versions),
         "etcd_external": topology.etcd_external,
-        "etcd_endpoints": [f"https://{address}:2379" for _, address in members],
-        "etcd_initial_cluster": ",".join(f"{n}=https://{a}:2380" for n, a in members),
+        "families": list(topology.families),
+        "loopback": topology.loopback,
+        "pod_cidrs": networks.by_family(topology.pod_cidr),
+        "node_cidr_mask_sizes": {f: networks.NODE_MASKS[f] for f in topology.families},
+        "etcd_endpoints": [f"https://{host_port(address, 2379)}" for _, address in members],
+        "etcd_initial_cluster": ",".join(f"{n}=https://{host_port(a, 2380)}" for n, a in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
     }
 
 
-def _node_variable(node: Node) -> dict[str, str]:
-    return {"name": node.name, "address": node.address, "role": node.role.value}
+def _node_variable(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "address": node.address,
+        "addresses": list(node.addresses),
+        "role": node.role.value,
+    }
 
 
 def build(topology: Topology, state: Path) -> dict[str, Any]:
