@@ -24,7 +24,6 @@ from lightkube.resources.discovery_v1 import EndpointSlice
 
 from labtool import lab
 from labtool.errors import WaitTimeoutError
-from labtool.networks import host_port
 from labtool.topology import API_PORT, PEER_PORT, Node, Restarted, Topology
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx2.HTTPError):
-                peer.get(f"https://{host_port(node.address, PEER_PORT)}/version")
+                peer.get(f"https://{node.url_host}:{PEER_PORT}/version")
                 return
             time.sleep(_POLL_SECONDS / 2)
 
@@ -108,7 +107,7 @@ def _missing(
     topology: Topology, direct: httpx2.Client, api: Client, restarted: Restarted
 ) -> list[str]:
     """What still keeps the lab from being ready, in boot order; asks no further than needed."""
-    late = [n.name for n in topology.masters if not _serves(direct, n.address)]
+    late = [n.name for n in topology.masters if not _serves(direct, n)]
     if len(late) < len(topology.masters) and restarted.nodes:
         _release_leases(api, restarted)
     if late:
@@ -119,9 +118,9 @@ def _missing(
         return [f"the API through port {topology.api_port}: {error}"]
 
 
-def _serves(direct: httpx2.Client, address: str) -> bool:
+def _serves(direct: httpx2.Client, master: Node) -> bool:
     try:
-        return direct.get(f"https://{host_port(address, API_PORT)}/readyz").status_code == httpx2.codes.OK
+        return direct.get(f"https://{master.url_host}:{API_PORT}/readyz").status_code == httpx2.codes.OK
     except httpx2.HTTPError:
         return False
 

@@ -14,7 +14,6 @@ import yaml
 
 from labtool import networks, versions
 from labtool.assets import asset, collections_path
-from labtool.networks import host_port
 from labtool.paths import private_dir
 from labtool.topology import Node, Topology
 
@@ -46,7 +45,7 @@ pipelining = True
 
 def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
     """The `lab` variable: the topology, and what follows from it for every machine."""
-    members = [(n.name, n.address) for n in topology.etcd_members]
+    members = topology.etcd_members
     ca = state / "pki" / "ca.crt"
     return {
         **{k: v for k, v in topology.as_dict().items() if k != "nodes"},
@@ -60,8 +59,8 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "loopback": topology.loopback,
         "pod_cidrs": networks.by_family(topology.pod_cidr),
         "node_cidr_mask_sizes": {f: networks.NODE_MASKS[f] for f in topology.families},
-        "etcd_endpoints": [f"https://{host_port(address, 2379)}" for _, address in members],
-        "etcd_initial_cluster": ",".join(f"{n}=https://{host_port(a, 2380)}" for n, a in members),
+        "etcd_endpoints": [f"https://{m.url_host}:2379" for m in members],
+        "etcd_initial_cluster": ",".join(f"{m.name}=https://{m.url_host}:2380" for m in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
     }
 

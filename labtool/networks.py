@@ -105,6 +105,16 @@ def place(network: str, number: int) -> str:
     return str(hosts[int(str(number), 16) if is_ipv6 else number])
 
 
+def inside(one: str, other: str) -> bool:
+    """Whether an address or a range lies in a range of its own family."""
+    mine, theirs = _loose(one), _loose(other)
+    if isinstance(mine, ipaddress.IPv4Network) and isinstance(theirs, ipaddress.IPv4Network):
+        return mine.subnet_of(theirs)
+    if isinstance(mine, ipaddress.IPv6Network) and isinstance(theirs, ipaddress.IPv6Network):
+        return mine.subnet_of(theirs)
+    return False
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether any range of one text overlaps any of the other, family by family."""
     for mine in map(_loose, parts(one)):

@@ -56,6 +56,11 @@ class Node:
         """All its fixed addresses, the primary one first."""
         return (self.address, self.secondary) if self.secondary else (self.address,)
 
+    @property
+    def url_host(self) -> str:
+        """Its primary address as URLs write it."""
+        return networks.in_url(self.address)
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:

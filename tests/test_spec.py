@@ -124,7 +124,7 @@ def test_a_release_may_be_named_in_short(asked: str) -> None:
     ("network", "said"),
     [
         ({"services": "10.244.8.0/24"}, "overlap"),
-        ({"pods": "fd00::/48"}, "is IPv6"),
+        ({"pods": "fd00::/48"}, "is IPv6, and network.family is ipv4"),
         ({"pods": "10.244.0.0/24"}, "too small"),
         ({"services": "10.96.0.0/28"}, "too small"),
         ({"nodes": "10.96.1.0/24"}, "overlap"),

@@ -1,0 +1,66 @@
+"""What nodes themselves can reach in the cluster: which jobs the probe does there for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from labtool.networks import host_port
+from labtool.topology import Node, Topology
+from labtool.verify.etcd_jobs import etcdctl
+from labtool.verify.job import Jobs, web
+from labtool.verify.objects import HTTP, NAMESPACE
+
+if TYPE_CHECKING:
+    from labtool.verify.world import Cluster
+
+
+def addresses(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    """Where the pods and Services of the set `probes` are, by the key of the answer from there."""
+    topology = cluster.topology
+    for node in topology.cluster_nodes:
+        cluster.ready(f"probe-{node.name}")
+    node_port = cluster.service("probe-nodes")["ports"][0]["nodePort"]
+    found = {f"cluster_ip:{f}": (cluster.service_address("probe", f), 80) for f in topology.families}
+    for node in topology.cluster_nodes:
+        for family, address in zip(topology.families, node.addresses, strict=True):
+            pod = cluster.address(f"probe-{node.name}", family)
+            found[f"node_port:{node.name}:{family}"] = (address, node_port)
+            found[f"pod:{node.name}:{family}"] = (pod, HTTP)
+    return found
+
+
+def jobs(topology: Topology, known: dict[str, tuple[str, int]]) -> dict[Node, Jobs]:
+    """The jobs of each machine.
+
+    Args:
+        topology: the lab.
+        known: what `addresses` found; nothing where no check needs it.
+    """
+    wanted = dict.fromkeys(topology.cluster_nodes, _node_jobs(topology, known) if known else {})
+    for member in topology.etcd_members:
+        wanted[member] = wanted.get(member, {}) | _member_jobs(topology)
+    return wanted
+
+
+def _node_jobs(topology: Topology, known: dict[str, tuple[str, int]]) -> Jobs:
+    again = {"until": 200, "seconds": 6, "timeout": 2}
+    first = topology.cluster_nodes[0].name
+    return {
+        **{key: web(f"http://{host_port(*at)}/hostname", **again) for key, at in known.items()},
+        "dns": {
+            "kind": "resolve",
+            "server": topology.dns_address,
+            "name": f"probe-{first}.pods.{NAMESPACE}.svc.{topology.domain}",
+        },
+    }
+
+
+def _member_jobs(topology: Topology) -> Jobs:
+    key = f"/registry/secrets/{NAMESPACE}/at-rest"
+    # One revision for all members, so that writes meanwhile don't matter.
+    revision = "etcdctl endpoint status -w fields | sed -n 's/^\"Revision\" : //p'"
+    hashes = f'etcdctl endpoint hashkv --cluster --rev "$({revision})" -w json'
+    return {
+        "secret": etcdctl(topology, "etcdctl", "get", key, "-w", "json", seconds=4),
+        "hash": etcdctl(topology, "sh", "-c", hashes, seconds=4),
+    }
