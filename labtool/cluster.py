@@ -120,7 +120,10 @@ def _missing(
 
 def _serves(direct: httpx2.Client, master: Node) -> bool:
     try:
-        return direct.get(f"https://{master.url_host}:{API_PORT}/readyz").status_code == httpx2.codes.OK
+        return (
+            direct.get(f"https://{master.url_host}:{API_PORT}/readyz").status_code
+            == httpx2.codes.OK
+        )
     except httpx2.HTTPError:
         return False
 

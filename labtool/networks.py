@@ -140,18 +140,18 @@ def settled(name: str, text: str, asked: str, earlier: Mapping[str, str]) -> str
     Raises:
         ValueError: everything that is wrong with it.
     """
-    order = _order(earlier) or FAMILIES[asked]
+    order = _order(earlier)
     if text.strip() == AUTO:
         if name not in DEFAULTS:
             return AUTO
-        text = ",".join(DEFAULTS[name][one] for one in order)
+        text = ",".join(DEFAULTS[name][one] for one in order or FAMILIES[asked])
     networks = _parsed(text)
     written = ",".join(map(str, networks))
     found = tuple(family(str(one)) for one in networks)
     complaints = []
     if sorted(found) != sorted(FAMILIES[asked]):
         complaints.append(_wrong_families(written, asked))
-    elif found != order:
+    elif order and found != order:
         complaints.append(_wrong_order(name, written, earlier))
     for one, kind in zip(networks, found, strict=True):
         complaints += _wrong_size(f"network.{name} {one}", one, _SIZES[name, kind])

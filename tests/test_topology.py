@@ -197,7 +197,7 @@ def test_t11_t12_routes_of_both_families_count() -> None:
         "172.30.1.0/24,fd00:172:30:2::/64"
     )
     shadowed = replace(HOST, routes=("fd00:10::/32",))
-    with pytest.raises(PreflightError, match="network.pods .* overlaps the host's route fd00:10"):
+    with pytest.raises(PreflightError, match=r"network\.pods .* overlaps the host's route fd00:10"):
         plan("1-node", shadowed, network={"family": "ipv6"})
     assert plan("1-node", shadowed).families == ("ipv4",)
 

@@ -214,9 +214,7 @@ class DockerProvider:
         if self._client.api.networks(filters=label):
             return
         # An engine before 27 gives every network IPv4; to a lab without it, a range of its choice.
-        both = zip(
-            networks.parts(topology.subnet), networks.parts(topology.gateway), strict=True
-        )
+        both = zip(networks.parts(topology.subnet), networks.parts(topology.gateway), strict=True)
         pools = [IPAMPool(subnet=subnet, gateway=gateway) for subnet, gateway in both]
         try:
             self._client.api.create_network(

@@ -22,6 +22,7 @@ PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kub
 # flannel names its devices so, for VNI 1.
 VXLAN = {IPV4: "flannel.1", IPV6: "flannel-v6.1"}
 
+
 def jobs(topology: Topology, node: Node) -> Jobs:
     """What is looked at on this node."""
     found = _machine_jobs(topology, node)
@@ -42,7 +43,9 @@ def jobs(topology: Topology, node: Node) -> Jobs:
 def _machine_jobs(topology: Topology, node: Node) -> Jobs:
     ports = {p.number for c in topology.components(node) for p in c.ports if p.protocol == "tcp"}
     address = {
-        p.number: in_url(topology.loopback) if p.bind.name in {"LOOPBACK", "NODE"} else node.url_host
+        p.number: in_url(topology.loopback)
+        if p.bind.name in {"LOOPBACK", "NODE"}
+        else node.url_host
         for c in topology.components(node)
         for p in c.ports
     }

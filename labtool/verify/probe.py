@@ -236,7 +236,11 @@ def resolve(job: Job) -> Answer:
     """
     family = socket.AF_INET6 if ":" in job["server"] else socket.AF_INET
     name = b"".join(bytes([len(p)]) + p.encode() for p in job["name"].strip(".").split("."))
-    query = struct.pack(">6H", 4711, 0x0100, 1, 0, 0, 0) + name + struct.pack(">BHH", 0, _RECORDS[family], 1)
+    query = (
+        struct.pack(">6H", 4711, 0x0100, 1, 0, 0, 0)
+        + name
+        + struct.pack(">BHH", 0, _RECORDS[family], 1)
+    )
     deadline = time.monotonic() + job.get("seconds", 4)
     while True:
         started = time.monotonic()

@@ -20,7 +20,9 @@ def addresses(cluster: Cluster) -> dict[str, tuple[str, int]]:
     for node in topology.cluster_nodes:
         cluster.ready(f"probe-{node.name}")
     node_port = cluster.service("probe-nodes")["ports"][0]["nodePort"]
-    found = {f"cluster_ip:{f}": (cluster.service_address("probe", f), 80) for f in topology.families}
+    found = {
+        f"cluster_ip:{f}": (cluster.service_address("probe", f), 80) for f in topology.families
+    }
     for node in topology.cluster_nodes:
         for family, address in zip(topology.families, node.addresses, strict=True):
             pod = cluster.address(f"probe-{node.name}", family)

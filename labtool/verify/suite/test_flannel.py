@@ -108,9 +108,7 @@ def test_vxlan(node: NodeView, where: str) -> None:
     link, name = node.json(f"vxlan:{family}")[0], VXLAN[family]
     data = link["linkinfo"]["info_data"]
     tried = f"ip -d link show {name}"
-    expect(
-        "UP" in link["flags"], f"{name} on {node.name} is down", tried=tried, got=link["flags"]
-    )
+    expect("UP" in link["flags"], f"{name} on {node.name} is down", tried=tried, got=link["flags"])
     expect(
         (data["id"], data["port"]) == (1, 8472),
         f"{name} on {node.name} has VNI {data['id']} and port {data['port']}",

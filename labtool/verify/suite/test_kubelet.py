@@ -104,7 +104,9 @@ def test_flags(node: NodeView) -> None:
     on=cluster,
 )
 def test_healthz(node: NodeView) -> None:
-    expect_ok(node["kubelet_healthz"], f"http://{node.loopback}:10248/healthz", f"kubelet on {node.name}")
+    expect_ok(
+        node["kubelet_healthz"], f"http://{node.loopback}:10248/healthz", f"kubelet on {node.name}"
+    )
 
 
 @check(

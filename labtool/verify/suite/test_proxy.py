@@ -50,7 +50,9 @@ def test_mode(node: NodeView) -> None:
     on=cluster,
 )
 def test_healthz(node: NodeView) -> None:
-    expect_ok(node["proxy_healthz"], f"http://{node.loopback}:10256/healthz", f"kube-proxy on {node.name}")
+    expect_ok(
+        node["proxy_healthz"], f"http://{node.loopback}:10256/healthz", f"kube-proxy on {node.name}"
+    )
 
 
 @check(
