@@ -33,7 +33,9 @@ def _default(name: str) -> str:
 class Network(_Strict):
     """Address ranges. Each is one variable that feeds every component."""
 
-    family: Literal["ipv4", "ipv6", "dual"] = Field("ipv4", description="of every address")
+    family: Literal["ipv4", "ipv6", "dual"] = Field(
+        "ipv4", description="address family of everything (docs/families.md)"
+    )
     pods: str = Field(
         networks.AUTO,
         validate_default=True,

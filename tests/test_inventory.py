@@ -139,12 +139,15 @@ def test_the_inventory_can_be_shown_to_anybody(tmp_path: Path) -> None:
         assert word not in text
 
 
+BY_OTHER_TABLES = {"spec", "versions", "images", "pod_cidrs", "node_cidr_mask_sizes"}
+
+
 def keys(value: dict[str, Any], prefix: str) -> list[str]:
     """Dotted names of all variables but those that other tables describe."""
     found = []
     for key, inner in value.items():
         found.append(f"{prefix}{key}")
-        if isinstance(inner, dict) and key not in {"spec", "versions", "images"}:
+        if isinstance(inner, dict) and key not in BY_OTHER_TABLES:
             found += keys(inner, f"{prefix}{key}.")
     return found
 
