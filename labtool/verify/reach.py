@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from labtool import networks
 from labtool.networks import host_port
 from labtool.topology import Node, Topology
 from labtool.verify.etcd_jobs import etcdctl
@@ -17,17 +18,15 @@ if TYPE_CHECKING:
 def addresses(cluster: Cluster) -> dict[str, tuple[str, int]]:
     """Where the pods and Services of the set `probes` are, by the key of the answer from there."""
     topology = cluster.topology
-    for node in topology.cluster_nodes:
-        cluster.ready(f"probe-{node.name}")
     node_port = cluster.service("probe-nodes")["ports"][0]["nodePort"]
     found = {
-        f"cluster_ip:{f}": (cluster.service_address("probe", f), 80) for f in topology.families
+        f"cluster_ip:{networks.family(a)}": (a, 80) for a in cluster.service("probe")["clusterIPs"]
     }
     for node in topology.cluster_nodes:
-        for family, address in zip(topology.families, node.addresses, strict=True):
-            pod = cluster.address(f"probe-{node.name}", family)
-            found[f"node_port:{node.name}:{family}"] = (address, node_port)
-            found[f"pod:{node.name}:{family}"] = (pod, HTTP)
+        for address in node.addresses:
+            found[f"node_port:{node.name}:{networks.family(address)}"] = (address, node_port)
+        for each in cluster.ready(f"probe-{node.name}")["status"]["podIPs"]:
+            found[f"pod:{node.name}:{networks.family(each['ip'])}"] = (each["ip"], HTTP)
     return found
 
 
