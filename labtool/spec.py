@@ -230,7 +230,19 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
         raise SpecError(source, ["1:1: the file must be a mapping, such as `topology: 3-master`"])
     places: dict[tuple[str, ...], str] = {}
     repeated = _index(root, (), places)
-    return _validated({**values, **(overrides or {})}, source, places, repeated)
+    return _validated(_merged(values, overrides or {}), source, places, repeated)
+
+
+def _merged(file: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """The file's values with single fields replaced, those inside of mappings too."""
+    both = dict(file)
+    for key, value in overrides.items():
+        old = file.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            both[key] = _merged(old, value)
+        else:
+            both[key] = value
+    return both
 
 
 def _index(

@@ -23,6 +23,10 @@ PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kub
 VXLAN = {IPV4: "flannel.1", IPV6: "flannel-v6.1"}
 
 
+# But for those that come in by the published port: the engine is at their other end.
+_IPV4_CONNECTIONS = command("ss", "-Hntp4", "state", "established", "not", "sport", "=", ":6443")
+
+
 def jobs(topology: Topology, node: Node) -> Jobs:
     """What is looked at on this node."""
     found = _machine_jobs(topology, node)
@@ -57,10 +61,7 @@ def _machine_jobs(topology: Topology, node: Node) -> Jobs:
             f"own_address:{family}": command("getent", f"ahostsv{family[-1]}", node.name)
             for family in topology.families
         },
-        # Of those that come in by the published port, the engine is at the other end.
-        "ipv4_connections": command(
-            "ss", "-Hntp4", "state", "established", "not", "sport", "=", ":6443"
-        ),
+        **({} if IPV4 in topology.families else {"ipv4_connections": _IPV4_CONNECTIONS}),
         "failed_units": command("systemctl", "--failed", "--plain", "--no-legend", "--no-pager"),
         "processes": {"kind": "processes", "names": list(PROCESSES)},
         **{
