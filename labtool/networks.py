@@ -83,6 +83,11 @@ def by_family(text: str) -> dict[str, str]:
     return {family(part): part for part in parts(text)}
 
 
+def of_families(addresses: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
+    """The addresses that are of one of these families."""
+    return tuple(address for address in addresses if family(address) in wanted)
+
+
 def in_url(address: str) -> str:
     """An address as URLs write it: an IPv6 address in brackets (RFC 3986, 3.2.2)."""
     return f"[{address}]" if ":" in address else address
@@ -91,6 +96,11 @@ def in_url(address: str) -> str:
 def host_port(address: str, port: int) -> str:
     """`address:port`, with brackets where it needs them."""
     return f"{in_url(address)}:{port}"
+
+
+def places(networks: Iterable[str], number: int) -> tuple[str, ...]:
+    """The address with this number in each of several ranges."""
+    return tuple(place(network, number) for network in networks)
 
 
 def place(network: str, number: int) -> str:
@@ -128,18 +138,18 @@ def _loose(text: str) -> _Network:
     return ipaddress.ip_network(text, strict=False)
 
 
-def settled(name: str, text: str, asked: str, earlier: Mapping[str, str]) -> str:
+def settled(name: str, text: str, before: Mapping[str, str]) -> str:
     """A field of `network`, checked, with the default filled in.
 
     Args:
         name: pods, services or nodes.
         text: what was written there, or `auto`.
-        asked: `network.family`.
-        earlier: the fields before it that are in order.
+        before: the fields before it that are in order, `family` among them.
 
     Raises:
         ValueError: everything that is wrong with it.
     """
+    asked, earlier = before["family"], {k: v for k, v in before.items() if k in DEFAULTS}
     order = _order(earlier)
     if text.strip() == AUTO:
         if name not in DEFAULTS:
@@ -158,7 +168,7 @@ def settled(name: str, text: str, asked: str, earlier: Mapping[str, str]) -> str
     complaints += [
         f"network.{name} {written} and network.{other} {theirs} overlap"
         for other, theirs in earlier.items()
-        if theirs != AUTO and overlap(written, theirs)
+        if overlap(written, theirs)
     ]
     if complaints:
         raise ValueError("; ".join(complaints))
@@ -166,7 +176,7 @@ def settled(name: str, text: str, asked: str, earlier: Mapping[str, str]) -> str
 
 
 def _order(earlier: Mapping[str, str]) -> tuple[str, ...]:
-    return next((families(text) for text in earlier.values() if text != AUTO), ())
+    return next((families(text) for text in earlier.values()), ())
 
 
 def _parsed(text: str) -> list[_Network]:
@@ -190,7 +200,7 @@ def _wrong_families(written: str, asked: str) -> str:
 
 
 def _wrong_order(name: str, written: str, earlier: Mapping[str, str]) -> str:
-    other, theirs = next((n, t) for n, t in earlier.items() if t != AUTO)
+    other, theirs = next(iter(earlier.items()))
     words = [_WORDS[one] for one in families(written)]
     return (
         f"network.{name} {written} begins with {words[0]} and network.{other} {theirs} with "

@@ -33,9 +33,7 @@ def _default(name: str) -> str:
 class Network(_Strict):
     """Address ranges. Each is one variable that feeds every component."""
 
-    family: Literal["ipv4", "ipv6", "dual"] = Field(
-        "ipv4", description="address family of everything (docs/families.md)"
-    )
+    family: Literal["ipv4", "ipv6", "dual"] = Field("ipv4", description="of every address")
     pods: str = Field(
         networks.AUTO,
         validate_default=True,
@@ -55,11 +53,9 @@ class Network(_Strict):
     @field_validator("pods", "services", "nodes")
     @classmethod
     def _range(cls, value: str, info: ValidationInfo) -> str:
-        earlier = dict(info.data)
-        family = earlier.pop("family", None)
-        if family is None:
+        if "family" not in info.data:
             return value  # a mistake of its own, without which nothing can be said of the ranges
-        return networks.settled(str(info.field_name), value, family, earlier)
+        return networks.settled(str(info.field_name), value, info.data)
 
     @field_validator("domain")
     @classmethod

@@ -242,14 +242,13 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     services = ipaddress.ip_network(networks.parts(spec.network.services)[0])
     front = next(n for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
-    families = networks.families(spec.network.pods)
     return Topology(
         name=name,
         spec=spec.model_dump(mode="json"),
         versions=RELEASES[spec.kubernetes],
         nodes=nodes,
         subnet=",".join(ranges),
-        gateway=",".join(networks.place(one, 1) for one in ranges),
+        gateway=",".join(networks.places(ranges, 1)),
         pod_cidr=spec.network.pods,
         service_cidr=spec.network.services,
         api_service_address=api_service,
@@ -259,19 +258,14 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         api_port=api_port,
         api_sans=_api_sans(spec, nodes, api_service),
         cgroup_version=host.cgroup_version,
-        nameservers=tuple(n for n in host.nameservers if networks.family(n) in families),
+        nameservers=networks.of_families(host.nameservers, networks.families(spec.network.pods)),
     )
 
 
 def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]:
     def make(prefix: str, role: Role, count: int, offset: int) -> list[Node]:
         return [
-            Node(
-                f"{prefix}{i}",
-                role,
-                f"{lab}-{prefix}{i}",
-                *(networks.place(one, offset + i) for one in ranges),
-            )
+            Node(f"{prefix}{i}", role, f"{lab}-{prefix}{i}", *networks.places(ranges, offset + i))
             for i in range(1, count + 1)
         ]
 
@@ -288,8 +282,7 @@ def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple
     """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
     ways_in = [n for n in nodes if n.role in _WAYS_IN]
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
-    # The port that is published on the host comes in over IPv4 in any lab.
-    families = {networks.IPV4, *networks.families(spec.network.pods)}
+    families = {networks.IPV4, *networks.families(spec.network.pods)}  # the published port's, too
     return tuple(
         dict.fromkeys(
             [
