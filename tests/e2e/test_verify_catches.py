@@ -89,6 +89,7 @@ def _facts(lab: Lab, node: str) -> str:
         "ADDRESS": addresses[node],
         "PODS": lab.topology["pod_cidr"].partition(",")[0],
         "PODS6": lab.topology["pod_cidr"].rpartition(",")[2],
+        "SERVICES6": lab.topology["service_cidr"].rpartition(",")[2],
         "VERSION": RELEASE.kubernetes,
         **{name.upper(): address for name, address in addresses.items()},
     }

@@ -78,14 +78,14 @@ remount() {
     "s|^  volumes:|&\n  - name: other\n    hostPath: {path: /root/other/$1, type: File}|"
 }
 
-# drop RULE...: nftables rules in a table of our own, `HOOK: RULE`, of IPv4 or $FAMILY (ip6);
-# pass: remove them
+# drop RULE...: nftables rules in a table of our own, `HOOK: RULE`, of IPv4 or $FAMILY (ip6),
+# behind those of kube-proxy or at $PRIORITY; pass: remove them
 drop() {
   table="${FAMILY:-ip} labtool_break"
   nft list table $table >/dev/null 2>&1 || nft add table $table
   for line; do
     hook=${line%%:*}
-    kind="filter hook $hook priority -5"
+    kind="filter hook $hook priority ${PRIORITY:--5}"
     if [ "$hook" = postrouting ]; then kind="nat hook $hook priority 50"; fi
     nft "add chain $table $hook { type $kind; }"
     nft "add rule $table $hook ${line#*:}"
