@@ -112,8 +112,8 @@ def dual_lab(labs: Labs) -> Lab:
 
 @pytest.fixture(scope="session")
 def ipv6_lab(labs: Labs) -> Lab:
-    """Three masters and a load balancer with IPv6 alone."""
-    return labs.create("3-master", "ipv6", "--set", "network.family=ipv6")
+    """One master and one worker with IPv6 alone."""
+    return labs.create("1-master-1-worker", "ipv6", "--set", "network.family=ipv6")
 
 
 @pytest.fixture(autouse=True)

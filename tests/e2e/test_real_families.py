@@ -47,7 +47,7 @@ def test_t12_a_dual_stack_lab_has_both_families_everywhere(dual_lab: Lab) -> Non
 
 
 def test_t12_an_ipv6_lab_holds_and_comes_back(ipv6_lab: Lab) -> None:
-    """T12: brackets in etcd's URLs, the balancer too; `create` again changes nothing."""
+    """T12: brackets in etcd's URLs; `create` again changes nothing."""
     for addresses, cidrs in node_addresses(ipv6_lab).values():
         assert versions(addresses) == versions(cidrs) == [6]
     members = ipv6_lab.etcdctl("m1", "member", "list").out

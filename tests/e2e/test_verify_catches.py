@@ -32,7 +32,7 @@ _LABS: dict[str, dict[str, Any]] = {
         batch.name: {"topology": "1-master-1-worker", "network": {"family": "dual"}}
         for batch in DUAL
     },
-    ONLY_IPV6.name: {"topology": "3-master", "network": {"family": "ipv6"}},
+    ONLY_IPV6.name: {"topology": "1-master-1-worker", "network": {"family": "ipv6"}},
 }
 SETTLE_SECONDS = 120
 # What has to hold before the next batch; all of it is judged by looking.
