@@ -16,11 +16,6 @@ from pathlib import Path
 
 from labtool import process
 
-# Routes that say of no network where it is; every link has the link-local one (RFC 4291, 2.5.6).
-_NO_NETWORKS = frozenset(
-    {"default", "local", "broadcast", "anycast", "multicast", "unreachable", "blackhole"}
-)
-_LINK_LOCAL = "fe80:"
 _RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
 
@@ -96,15 +91,27 @@ def _memory_available() -> int:
 def _routes() -> tuple[str, ...]:
     if not shutil.which("ip"):
         return ()
-    found = []
-    for option, host_prefix in (("-4", 32), ("-6", 128)):
-        argv = ["ip", option, "route", "show", "table", "all"]
-        for line in process.run(argv, check=False).stdout.splitlines():
-            words = line.split()
-            if not words or words[0] in _NO_NETWORKS or words[0].startswith(_LINK_LOCAL):
-                continue
-            found.append(words[0] if "/" in words[0] else f"{words[0]}/{host_prefix}")
-    return tuple(dict.fromkeys(found))
+    lines = [
+        line
+        for option in ("-4", "-6")
+        for line in process.run(
+            ["ip", option, "route", "show", "table", "all"], check=False
+        ).stdout.splitlines()
+    ]
+    return tuple(dict.fromkeys(route for line in lines if (route := _route(line))))
+
+
+def _route(line: str) -> str:
+    """The network that a route leads to; empty for the default and for what leads nowhere.
+
+    Those, and the further lines of a route with several ways, begin with a word.
+    """
+    try:
+        network = ipaddress.ip_network(line.partition(" ")[0])
+    except ValueError:
+        return ""
+    # Every link has one of these (RFC 4291, 2.5.6).
+    return "" if network.is_link_local else str(network)
 
 
 def _nameservers() -> tuple[str, ...]:
