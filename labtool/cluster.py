@@ -24,7 +24,7 @@ from lightkube.resources.discovery_v1 import EndpointSlice
 
 from labtool import lab
 from labtool.errors import WaitTimeoutError
-from labtool.topology import PEER_PORT, Node, Restarted, Topology
+from labtool.topology import API_PORT, PEER_PORT, Node, Restarted, Topology
 
 if TYPE_CHECKING:
     from lightkube.models.core_v1 import NodeStatus
@@ -94,7 +94,7 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx2.HTTPError):
-                peer.get(f"https://{node.address}:{PEER_PORT}/version")
+                peer.get(f"https://{node.url_host}:{PEER_PORT}/version")
                 return
             time.sleep(_POLL_SECONDS / 2)
 
@@ -122,7 +122,7 @@ def _instance(topology: Topology, master: Node) -> str:
     """One master's API server; where machines can't be reached directly, the way that leads in."""
     if topology.over_ssh and topology.spec["ssh"]["api"]:
         return topology.api_server
-    return f"https://{master.address}:6443"
+    return f"https://{master.url_host}:{API_PORT}"
 
 
 def _serves(direct: httpx2.Client, server: str) -> bool:

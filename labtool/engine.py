@@ -134,7 +134,7 @@ def _subnets(networks: list[dict[str, Any]]) -> tuple[str, ...]:
         config["Subnet"]
         for network in networks
         for config in (network.get("IPAM") or {}).get("Config") or ()
-        if config.get("Subnet") and ":" not in config["Subnet"]
+        if config.get("Subnet")
     ]
     return tuple(dict.fromkeys(found))
 

@@ -6,6 +6,7 @@ data, so that the decisions themselves can be tested without the host.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import platform
 import shutil
@@ -90,14 +91,27 @@ def _memory_available() -> int:
 def _routes() -> tuple[str, ...]:
     if not shutil.which("ip"):
         return ()
-    lines = process.run(["ip", "-4", "route", "show", "table", "all"], check=False).stdout
-    found = []
-    for line in lines.splitlines():
-        words = line.split()
-        if not words or words[0] in {"default", "local", "broadcast", "unreachable", "blackhole"}:
-            continue
-        found.append(words[0] if "/" in words[0] else f"{words[0]}/32")
-    return tuple(dict.fromkeys(found))
+    lines = [
+        line
+        for option in ("-4", "-6")
+        for line in process.run(
+            ["ip", option, "route", "show", "table", "all"], check=False
+        ).stdout.splitlines()
+    ]
+    return tuple(dict.fromkeys(route for line in lines if (route := _route(line))))
+
+
+def _route(line: str) -> str:
+    """The network that a route leads to; empty for the default and for what leads nowhere.
+
+    Those, and the further lines of a route with several ways, begin with a word.
+    """
+    try:
+        network = ipaddress.ip_network(line.partition(" ")[0])
+    except ValueError:
+        return ""
+    # Every link has one of these (RFC 4291, 2.5.6).
+    return "" if network.is_link_local else str(network)
 
 
 def _nameservers() -> tuple[str, ...]:
@@ -112,7 +126,16 @@ def _nameservers() -> tuple[str, ...]:
             for line in lines
             if len(words := line.split()) > 1 and words[0] == "nameserver"
         ]
-        usable = tuple(s for s in servers if not s.startswith("127.") and ":" not in s)
+        usable = tuple(s for s in servers if _reachable(s))
         if usable:
             return usable
     return ()
+
+
+def _reachable(server: str) -> bool:
+    """Whether a pod could reach a resolver: it is neither loopback nor of one link alone."""
+    try:
+        address = ipaddress.ip_address(server)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_link_local)

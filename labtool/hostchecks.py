@@ -6,12 +6,12 @@ line that cures it.
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from labtool import networks
 from labtool.components import Role
 from labtool.engine import Answer, EngineFacts
 from labtool.host import HostFacts
@@ -133,7 +133,9 @@ def check_kernel(topology: Topology, kernel: KernelFacts) -> list[Finding]:
         )
         for feature in sorted(needed & kernel.absent)
     ]
-    found += _bridge_findings(kernel)
+    found += _bridge_findings(topology, kernel)
+    if networks.IPV6 in topology.families:
+        found += _ipv6_findings(kernel)
     mode = topology.spec.get("proxy_mode")
     if mode == "nftables" and _numbers(kernel.release) < _NFTABLES_KERNEL:
         found.append(
@@ -152,7 +154,7 @@ def check_kernel(topology: Topology, kernel: KernelFacts) -> list[Finding]:
     return found
 
 
-def _bridge_findings(kernel: KernelFacts) -> list[Finding]:
+def _bridge_findings(topology: Topology, kernel: KernelFacts) -> list[Finding]:
     if "br_netfilter" in kernel.absent:
         return []
     if kernel.bridge_nf_call is None:
@@ -165,19 +167,34 @@ def _bridge_findings(kernel: KernelFacts) -> list[Finding]:
                 ("modprobe", "br_netfilter"),
             )
         ]
-    if kernel.bridge_nf_call == 0:
-        setting = "net.bridge.bridge-nf-call-iptables=1"
-        return [
-            Finding(
-                Level.FAIL,
-                "bridge-nf-call",
-                "net.bridge.bridge-nf-call-iptables is 0: a pod could not reach a Service's pod "
-                "on its own node",
-                f"sysctl -w {setting}",
-                ("sysctl", "-w", setting),
-            )
-        ]
-    return []
+    values = {
+        networks.IPV4: ("net.bridge.bridge-nf-call-iptables", kernel.bridge_nf_call),
+        networks.IPV6: ("net.bridge.bridge-nf-call-ip6tables", kernel.bridge_nf_call6),
+    }
+    return [
+        Finding(
+            Level.FAIL,
+            "bridge-nf-call",
+            f"{name} is 0: a pod could not reach a Service's pod on its own node",
+            f"sysctl -w {name}=1",
+            ("sysctl", "-w", f"{name}=1"),
+        )
+        for name, value in (values[family] for family in topology.families)
+        if value == 0
+    ]
+
+
+def _ipv6_findings(kernel: KernelFacts) -> list[Finding]:
+    """Turning IPv6 on concerns the whole host, so it is asked for and not done."""
+    cures = {
+        "off": "sysctl -w net.ipv6.conf.all.disable_ipv6=0",
+        "absent": "boot without ipv6.disable=1, a kernel with CONFIG_IPV6",
+    }
+    if kernel.ipv6 not in cures:
+        return []
+    why = "net.ipv6.conf.all.disable_ipv6 is 1" if kernel.ipv6 == "off" else "the kernel has none"
+    what = f"this lab needs IPv6, which is off here: {why}"
+    return [Finding(Level.FAIL, "ipv6", what, cures[kernel.ipv6])]
 
 
 def check_swap(kernel: KernelFacts) -> Finding:
@@ -225,7 +242,7 @@ def check_subnets(topology: Topology) -> Finding:
         "services": topology.service_cidr,
     }
     for (name, one), (other_name, other) in itertools.combinations(ranges.items(), 2):
-        if ipaddress.ip_network(one).overlaps(ipaddress.ip_network(other)):
+        if networks.overlap(one, other):
             return Finding(
                 Level.FAIL,
                 "subnets",

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from labtool import versions
+from labtool import networks, versions
 from labtool.assets import asset, collections_path
 from labtool.paths import private_dir
 from labtool.topology import Node, Topology
@@ -50,7 +50,7 @@ _CONTROL_PATH_MAX = 70
 
 def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
     """The `lab` variable: the topology, and what follows from it for every machine."""
-    members = [(n.name, n.address) for n in topology.etcd_members]
+    members = topology.etcd_members
     ca = state / "pki" / "ca.crt"
     return {
         **{k: v for k, v in topology.as_dict().items() if k != "nodes"},
@@ -60,14 +60,23 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "cgroup_driver": topology.cgroup_driver,
         "images": versions.images(topology.versions),
         "etcd_external": topology.etcd_external,
-        "etcd_endpoints": [f"https://{address}:2379" for _, address in members],
-        "etcd_initial_cluster": ",".join(f"{n}=https://{a}:2380" for n, a in members),
+        "families": list(topology.families),
+        "loopback": topology.loopback,
+        "pod_cidrs": networks.by_family(topology.pod_cidr),
+        "node_cidr_mask_sizes": {f: networks.NODE_MASKS[f] for f in topology.families},
+        "etcd_endpoints": [f"https://{m.url_host}:2379" for m in members],
+        "etcd_initial_cluster": ",".join(f"{m.name}=https://{m.url_host}:2380" for m in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
     }
 
 
-def _node_variable(node: Node) -> dict[str, str]:
-    return {"name": node.name, "address": node.address, "role": node.role.value}
+def _node_variable(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "address": node.address,
+        "addresses": list(node.addresses),
+        "role": node.role.value,
+    }
 
 
 def build(topology: Topology, state: Path) -> dict[str, Any]:

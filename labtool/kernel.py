@@ -25,6 +25,8 @@ FEATURES = {
     "br_netfilter": ("BRIDGE_NETFILTER", "a Service's address reached on the same node"),
 }
 _CALL_IPTABLES = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+_CALL_IP6TABLES = Path("/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+_IPV6_OFF = Path("sys/net/ipv6/conf/all/disable_ipv6")
 _LINK_TYPES = frozenset({"bridge", "veth", "vxlan"})
 
 
@@ -38,6 +40,8 @@ class KernelFacts:
         bridge_nf_call: the value that new network namespaces get; None where
             br_netfilter isn't loaded.
         swap_bytes: how much swap is on.
+        bridge_nf_call6: as `bridge_nf_call`, for IPv6.
+        ipv6: why there is no IPv6: `absent`, or `off` by a setting; else `on`.
     """
 
     release: str
@@ -45,6 +49,8 @@ class KernelFacts:
     absent: frozenset[str]
     bridge_nf_call: int | None
     swap_bytes: int
+    bridge_nf_call6: int | None = 1
+    ipv6: str = "on"
 
     @property
     def unknown(self) -> frozenset[str]:
@@ -70,8 +76,10 @@ def gather(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> KernelFact
         release=release,
         present=frozenset(present),
         absent=frozenset(absent),
-        bridge_nf_call=_bridge_nf_call(),
+        bridge_nf_call=_bridge_nf_call(_CALL_IPTABLES),
         swap_bytes=_swap_bytes(proc / "swaps"),
+        bridge_nf_call6=_bridge_nf_call(_CALL_IP6TABLES),
+        ipv6=_ipv6(proc / _IPV6_OFF),
     )
 
 
@@ -118,15 +126,22 @@ def _can_link(feature: str, config: dict[str, str]) -> bool:
     return process.run(["unshare", "--net", *add], check=False).returncode == 0
 
 
-def _bridge_nf_call() -> int | None:
+def _bridge_nf_call(setting: Path) -> int | None:
     """Its value in a new network namespace, as nodes get; without root the host's own."""
-    if not _CALL_IPTABLES.exists():
+    if not setting.exists():
         return None
     if shutil.which("unshare"):
-        probe = process.run(["unshare", "--net", "cat", _CALL_IPTABLES], check=False)
+        probe = process.run(["unshare", "--net", "cat", setting], check=False)
         if probe.returncode == 0 and probe.stdout.strip().isdigit():
             return int(probe.stdout)
-    return int(_CALL_IPTABLES.read_text(encoding="ascii"))
+    return int(setting.read_text(encoding="ascii"))
+
+
+def _ipv6(setting: Path) -> str:
+    try:
+        return "off" if int(setting.read_text(encoding="ascii")) else "on"
+    except (OSError, ValueError):
+        return "absent"
 
 
 def _swap_bytes(file: Path) -> int:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 
 from labtool.assets import asset
 from labtool.errors import LabtoolError
+from labtool.networks import in_url
 
 _SUFFIX = ".j2"
 
@@ -52,7 +55,17 @@ def _environment(folder: Path) -> jinja2.Environment:
         autoescape=False,  # noqa: S701 - YAML and configuration files, not HTML
     )
     environment.filters["b64encode"] = lambda text: base64.b64encode(text.encode()).decode()
+    environment.filters["in_url"] = in_url
+    environment.filters["yaml_text"] = _yaml_text
     return environment
+
+
+def _yaml_text(text: str) -> str:
+    """A text as YAML reads it back: quoted where it would be taken for something else."""
+    try:
+        return text if yaml.safe_load(text) == text else json.dumps(text)
+    except yaml.YAMLError:
+        return json.dumps(text)
 
 
 def render_tree(

@@ -6,25 +6,27 @@ All mistakes are reported at once, each with its place in the file.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from labtool import names, versions
+from labtool import names, networks, versions
 from labtool.errors import SpecError
 
 _TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?(?:-(\d+)-etcds?)?")
 MASTERS_MAX = 7
 ETCD_MAX = 7
-_PREFIXES_MAX = {
-    "pods": (19, "each node takes a /24 of it"),
-    "services": (24, "a cluster soon has more Services"),
-    "nodes": (26, "machines have fixed places in it"),
-}
 NODES_MAX = 20
 
 
@@ -32,33 +34,36 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _cidr(value: str) -> str:
-    try:
-        network = ipaddress.ip_network(value)
-    except ValueError as error:
-        raise ValueError(f"{value!r} is no network such as 10.244.0.0/16: {error}") from error
-    if network.version == 6:  # noqa: PLR2004 - IPv6
-        raise ValueError(f"{value} is IPv6; labs are IPv4 so far")
-    return str(network)
+def _default(name: str) -> str:
+    return " or ".join(networks.DEFAULTS[name].values())
 
 
 class Network(_Strict):
     """Address ranges. Each is one variable that feeds every component."""
 
-    pods: str = Field("10.244.0.0/16", description="pod addresses; each node gets a /24 of it")
-    services: str = Field("10.96.0.0/16", description="Service addresses")
-    nodes: str = Field("auto", description="node addresses: a /24, or auto for a free one")
+    family: Literal["ipv4", "ipv6", "dual"] = Field("ipv4", description="of every address")
+    pods: str = Field(
+        networks.AUTO,
+        validate_default=True,
+        description="pod addresses; each node gets a /24 of it (IPv6: a /64); "
+        f"auto: {_default('pods')}",
+    )
+    services: str = Field(
+        networks.AUTO,
+        validate_default=True,
+        description=f"Service addresses; auto: {_default('services')}",
+    )
+    nodes: str = Field(
+        networks.AUTO, description="node addresses: a /24 (IPv6: a /64), or auto for a free one"
+    )
     domain: str = Field("cluster.local", description="the cluster's DNS domain")
 
-    @field_validator("pods", "services")
+    @field_validator("pods", "services", "nodes")
     @classmethod
-    def _network(cls, value: str) -> str:
-        return _cidr(value)
-
-    @field_validator("nodes")
-    @classmethod
-    def _network_or_auto(cls, value: str) -> str:
-        return value if value == "auto" else _cidr(value)
+    def _range(cls, value: str, info: ValidationInfo) -> str:
+        if "family" not in info.data:
+            return value  # a mistake of its own, without which nothing can be said of the ranges
+        return networks.settled(str(info.field_name), value, info.data)
 
     @field_validator("domain")
     @classmethod
@@ -66,24 +71,6 @@ class Network(_Strict):
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
             raise ValueError(f"{value!r} is no DNS domain in lower case")
         return value
-
-    @model_validator(mode="after")
-    def _large_enough(self) -> Network:
-        ranges = {"pods": self.pods, "services": self.services, "nodes": self.nodes}
-        named = [(name, cidr) for name, cidr in ranges.items() if cidr != "auto"]
-        for name, cidr in named:
-            longest, why = _PREFIXES_MAX[name]
-            if ipaddress.ip_network(cidr).prefixlen > longest:
-                raise ValueError(
-                    f"network.{name} {cidr} is too small: {why}; use a /{longest} or larger"
-                )
-        for index, (name, one) in enumerate(named):
-            for other_name, other in named[index + 1 :]:
-                if ipaddress.ip_network(one).overlaps(ipaddress.ip_network(other)):
-                    raise ValueError(
-                        f"network.{name} {one} and network.{other_name} {other} overlap"
-                    )
-        return self
 
 
 class Pki(_Strict):
@@ -172,6 +159,10 @@ class LabSpec(_Strict):
     def _inventory_of_ssh(self) -> LabSpec:
         if self.provider == "ssh" and not self.ssh.inventory:
             raise ValueError("provider ssh needs the machines: ssh.inventory or --inventory FILE")
+        if self.provider == "ssh" and self.network.family != "ipv4":
+            raise ValueError(
+                "machines over SSH are used with IPv4 so far; set network.family: ipv4"
+            )
         if self.provider != "ssh" and self.ssh != Ssh():
             raise ValueError("ssh is for provider ssh; this lab's provider is docker")
         return self
@@ -283,13 +274,16 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
     return spec.model_copy(update={"ssh": spec.ssh.model_copy(update={"inventory": beside})})
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Both, field by field; the command line's win."""
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(below.get(key), dict)
-        merged[key] = _merged(below[key], value) if both else value
-    return merged
+def _merged(file: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """The file's values with single fields replaced, those inside of mappings too."""
+    both = dict(file)
+    for key, value in overrides.items():
+        old = file.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            both[key] = _merged(old, value)
+        else:
+            both[key] = value
+    return both
 
 
 def _index(

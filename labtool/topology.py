@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from labtool import networks, subnets
 from labtool.components import CLUSTER, COMPONENTS, Component, Role
 from labtool.errors import PreflightError
 from labtool.host import HostFacts
@@ -25,7 +25,6 @@ from labtool.versions import RELEASES, Versions
 SCHEMA = 1
 API_PORT = 6443
 PEER_PORT = 2380
-_POOL = ipaddress.ip_network("172.30.0.0/16")
 _BALANCER_OFFSET = 5
 _MASTER_OFFSET = 10
 _ETCD_OFFSET = 20
@@ -42,7 +41,8 @@ class Node:
     Attributes:
         name: its host name and Kubernetes node name, such as `m1`.
         machine: what the provider calls it, such as `3-master-m1`.
-        address: its fixed address in the lab's network.
+        address: its fixed address in the lab's network, of the primary family.
+        secondary: its fixed address of the other family, in a dual-stack lab.
         hostname: the machine's own name where it isn't the node's; over SSH only.
         become: whether commands on it need sudo; over SSH only.
         listeners: `tcp 22` for each port that was taken before the lab; over SSH only.
@@ -52,6 +52,7 @@ class Node:
     role: Role
     machine: str
     address: str
+    secondary: str = ""
     hostname: str = ""
     become: bool = False
     listeners: tuple[str, ...] = ()
@@ -61,10 +62,23 @@ class Node:
         """What its programs call themselves: leaders of an election, say."""
         return self.hostname or self.name
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All its fixed addresses, the primary one first."""
+        return (self.address, self.secondary) if self.secondary else (self.address,)
+
+    @property
+    def url_host(self) -> str:
+        """Its primary address as URLs write it."""
+        return networks.in_url(self.address)
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """A lab, decided. Plain data: `as_dict` and `from_dict` are inverse.
+
+    In a dual-stack lab `subnet`, `gateway`, `pod_cidr` and `service_cidr` hold two, the primary
+    one first, with a comma between (labtool.networks); all else is of the primary family.
 
     Attributes:
         spec: what was asked, as given by the user (defaults filled in).
@@ -138,6 +152,16 @@ class Topology:
     def api_machine(self) -> Node:
         """The machine whose API port is published on the host."""
         return self.balancers[0] if self.balancers else self.masters[0]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The address families of everything in the lab, the primary one first."""
+        return networks.families(self.pod_cidr)
+
+    @property
+    def loopback(self) -> str:
+        """Where components listen that serve their own machine alone."""
+        return networks.LOOPBACK[self.families[0]]
 
     @property
     def cgroup_driver(self) -> str:
@@ -241,10 +265,9 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         PreflightError: address ranges collide; names both.
     """
     name = spec.lab_name
-    subnet = _choose_subnet(spec, host, tuple(used_subnets))
-    hosts = ipaddress.ip_network(subnet)
-    nodes = _nodes(name, spec, hosts)
-    services = ipaddress.ip_network(spec.network.services)
+    ranges = subnets.choose(spec, host, tuple(used_subnets))
+    nodes = _nodes(name, spec, ranges)
+    services = ipaddress.ip_network(networks.parts(spec.network.services)[0])
     front = next(n for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
     return Topology(
@@ -252,26 +275,27 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         spec=spec.model_dump(mode="json"),
         versions=RELEASES[spec.kubernetes],
         nodes=nodes,
-        subnet=subnet,
-        gateway=str(hosts[1]),
+        subnet=",".join(ranges),
+        gateway=",".join(networks.places(ranges, 1)),
         pod_cidr=spec.network.pods,
         service_cidr=spec.network.services,
         api_service_address=api_service,
         dns_address=str(services[10]),
         domain=spec.network.domain,
-        endpoint=f"{front.address}:{API_PORT}",
+        endpoint=networks.host_port(front.address, API_PORT),
         api_port=api_port,
         api_sans=api_sans(spec, nodes, api_service),
         cgroup_version=host.cgroup_version,
-        nameservers=host.nameservers,
+        nameservers=networks.of_families(host.nameservers, networks.families(spec.network.pods)),
     )
 
 
-def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
+def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]:
     def make(prefix: str, role: Role, count: int, offset: int) -> list[Node]:
         return [
-            Node(f"{prefix}{i}", role, f"{lab}-{prefix}{i}", str(hosts[offset + i]))
+            Node(f"{prefix}{i}", role, f"{lab}-{prefix}{i}", places[0], "".join(places[1:]))
             for i in range(1, count + 1)
+            for places in [networks.places(ranges, offset + i)]
         ]
 
     balancers = 1 if spec.masters > 1 else 0
@@ -287,6 +311,7 @@ def api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[
     """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
     ways_in = [n for n in nodes if n.role in _WAYS_IN]
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+    families = {networks.IPV4, *networks.families(spec.network.pods)}  # the published port's, too
     return tuple(
         dict.fromkeys(
             [
@@ -295,57 +320,10 @@ def api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[
                 "localhost",
                 *(n.name for n in ways_in),
                 api_service,
-                "127.0.0.1",
-                *(n.address for n in ways_in),
+                *(networks.LOOPBACK[f] for f in sorted(families)),
+                *(address for n in ways_in for address in n.addresses),
                 *([spec.ssh.api.rpartition(":")[0]] if spec.ssh.api else []),
                 *spec.pki.extra_sans,
             ]
         )
     )
-
-
-def _choose_subnet(spec: LabSpec, host: HostFacts, used: tuple[str, ...]) -> str:
-    taken = [
-        ("the pod range", spec.network.pods),
-        ("the Service range", spec.network.services),
-        *(("a network of the container engine", s) for s in used),
-        *(("a route of this host", r) for r in host.routes),
-    ]
-    _refuse_shadowed_routes(spec, host)
-    if spec.network.nodes != "auto":
-        clash = _first_overlap(spec.network.nodes, taken)
-        if clash:
-            raise PreflightError(
-                f"network.nodes {spec.network.nodes} overlaps {clash}",
-                next_step="choose another range, or leave network.nodes on auto",
-            )
-        return spec.network.nodes
-    for candidate in itertools.islice(_POOL.subnets(new_prefix=24), 256):
-        if not _first_overlap(str(candidate), taken):
-            return str(candidate)
-    raise PreflightError(
-        f"no free /24 is left in {_POOL} for the nodes",
-        next_step="delete labs you no longer need (labtool list) or set network.nodes",
-    )
-
-
-def _refuse_shadowed_routes(spec: LabSpec, host: HostFacts) -> None:
-    """A pod or Service range over a route of the host hides that network from pods."""
-    routes = [("the host's route", r) for r in host.routes]
-    for name, cidr in (("pods", spec.network.pods), ("services", spec.network.services)):
-        clash = _first_overlap(cidr, routes)
-        if clash:
-            raise PreflightError(
-                f"network.{name} {cidr} overlaps {clash}",
-                next_step=f"set another range: network.{name} in lab.yaml",
-            )
-
-
-def _first_overlap(cidr: str, others: Iterable[tuple[str, str]]) -> str:
-    """`what cidr` of the first range that overlaps, or an empty string."""
-    mine = ipaddress.ip_network(cidr)
-    for what, other in others:
-        theirs = ipaddress.ip_network(other, strict=False)
-        if theirs.version == mine.version and mine.overlaps(theirs):
-            return f"{what} {other}"
-    return ""

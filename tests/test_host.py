@@ -35,11 +35,28 @@ def test_routes_without_defaults_and_with_host_routes(monkeypatch: pytest.Monkey
         "blackhole 10.9.0.0/16\n"
         "\n"
     )
+    text6 = (
+        "2001:db8:1::/64 dev eth0 proto kernel metric 256 pref medium\n"
+        "2001:db8:2::7 dev wg0 table 51820\n"
+        "fe80::/64 dev eth0 proto kernel metric 256 pref medium\n"
+        "default proto ra metric 1024 pref medium\n"
+        "\tnexthop via 2001:db8:1::1 dev eth0 weight 1\n"
+        "unreachable 2001:db8:3::/48 dev lo metric 1024 pref medium\n"
+        "local ::1 dev lo table local proto kernel metric 0 pref medium\n"
+        "anycast 2001:db8:1:: dev eth0 table local proto kernel metric 0 pref medium\n"
+        "multicast ff00::/8 dev eth0 table local proto kernel metric 256 pref medium\n"
+    )
+    said = {"-4": text, "-6": text6}
     monkeypatch.setattr(
-        process, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, text, "")
+        process, "run", lambda argv, **_: subprocess.CompletedProcess([], 0, said[argv[1]], "")
     )
     monkeypatch.setattr("shutil.which", lambda _: "/sbin/ip")
-    assert host._routes() == ("10.0.0.0/24", "100.64.0.7/32")
+    assert host._routes() == (
+        "10.0.0.0/24",
+        "100.64.0.7/32",
+        "2001:db8:1::/64",
+        "2001:db8:2::7/128",
+    )
 
 
 def test_t46_a_resolver_on_loopback_is_no_resolver_for_pods(
@@ -53,6 +70,9 @@ def test_t46_a_resolver_on_loopback_is_no_resolver_for_pods(
     assert host._nameservers() == ("192.0.2.1", "192.0.2.2")
     monkeypatch.setattr(host, "_RESOLVERS", (stub,))
     assert host._nameservers() == ()
+    real.write_text("nameserver ::1\nnameserver 2001:db8::53\nnameserver x\n", encoding="utf-8")
+    monkeypatch.setattr(host, "_RESOLVERS", (real,))
+    assert host._nameservers() == ("2001:db8::53",)
 
 
 def test_a_taken_port_is_seen() -> None:

@@ -56,7 +56,12 @@ def test_each_machine_knows_itself() -> None:
     """`node`, and the way in."""
     hosts = build(plan())["all"]["hosts"]
     assert hosts["3-master-2-worker-m2"] == {
-        "node": {"name": "m2", "address": "172.30.0.12", "role": "master"},
+        "node": {
+            "name": "m2",
+            "address": "172.30.0.12",
+            "addresses": ["172.30.0.12"],
+            "role": "master",
+        },
         "ansible_connection": "labtool.node.docker",
         "ansible_python_interpreter": "/usr/bin/python3",
     }
@@ -84,6 +89,18 @@ def test_etcd_on_nodes_of_its_own_is_in_no_other_group() -> None:
     assert lab["etcd_endpoints"] == [f"https://172.30.0.2{i}:2379" for i in (1, 2, 3)]
     assert lab["etcd_initial_cluster"].startswith("e1=https://172.30.0.21:2380,e2=")
     assert build(plan("3-master"))["all"]["vars"]["lab"]["etcd_external"] is False
+
+
+def test_t12_etcds_urls_have_brackets_around_ipv6() -> None:
+    """T12: `https://fd00::1:2379` is another address."""
+    lab = inventory.lab_variable(plan("3-master", network={"family": "ipv6"}), NOWHERE)
+    assert lab["etcd_endpoints"] == [f"https://[fd00:172:30::1{i}]:2379" for i in (1, 2, 3)]
+    assert lab["etcd_initial_cluster"].startswith("m1=https://[fd00:172:30::11]:2380,m2=")
+    assert lab["families"] == ["ipv6"]
+    both = inventory.lab_variable(plan(network={"family": "dual"}), NOWHERE)
+    assert both["pod_cidrs"] == {"ipv4": "10.244.0.0/16", "ipv6": "fd00:10:244::/56"}
+    assert both["node_cidr_mask_sizes"] == {"ipv4": 24, "ipv6": 64}
+    assert both["masters"][0]["addresses"] == ["172.30.0.11", "fd00:172:30::11"]
 
 
 def test_write(tmp_path: Path) -> None:
@@ -122,12 +139,15 @@ def test_the_inventory_can_be_shown_to_anybody(tmp_path: Path) -> None:
         assert word not in text
 
 
+BY_OTHER_TABLES = {"spec", "versions", "images", "pod_cidrs", "node_cidr_mask_sizes"}
+
+
 def keys(value: dict[str, Any], prefix: str) -> list[str]:
     """Dotted names of all variables but those that other tables describe."""
     found = []
     for key, inner in value.items():
         found.append(f"{prefix}{key}")
-        if isinstance(inner, dict) and key not in {"spec", "versions", "images"}:
+        if isinstance(inner, dict) and key not in BY_OTHER_TABLES:
             found += keys(inner, f"{prefix}{key}.")
     return found
 

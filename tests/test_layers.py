@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "labtool"
 # The stages of docs/architecture.md, in the order in which data flows through them.
 STAGES = (
     ("spec",),
-    ("topology",),
+    ("topology", "subnets"),
     ("artifacts",),
     ("providers",),
     ("inventory", "pki", "render"),
@@ -22,7 +22,17 @@ STAGES = (
 )
 STAGE_OF = {module: number for number, names in enumerate(STAGES) for module in names}
 # What everybody may import, and so may itself import no stage at all.
-GROUND = ("errors", "names", "paths", "process", "assets", "versions", "console", "components")
+GROUND = (
+    "errors",
+    "names",
+    "networks",
+    "paths",
+    "process",
+    "assets",
+    "versions",
+    "console",
+    "components",
+)
 # Only the front may import these.
 FRONT = ("cli", "commands", "launcher")
 

@@ -146,6 +146,36 @@ def test_t14_br_netfilter_missing_or_off(
     assert " ".join(finding.fix) == cure
 
 
+@pytest.mark.parametrize(
+    ("facts", "cure"),
+    [
+        (replace(KERNEL, ipv6="off"), "sysctl -w net.ipv6.conf.all.disable_ipv6=0"),
+        (replace(KERNEL, ipv6="absent"), "boot without ipv6.disable=1"),
+        (replace(KERNEL, bridge_nf_call6=0), "sysctl -w net.bridge.bridge-nf-call-ip6tables=1"),
+    ],
+)
+@pytest.mark.parametrize("family", ["ipv6", "dual"])
+def test_t12_a_host_without_ipv6(
+    facts: KernelFacts, cure: str, family: str, roomy_host: HostFacts
+) -> None:
+    """T12: said with its cure, to labs that need it and to no others."""
+    for asked, wanted in ((family, [cure]), ("ipv4", [])):
+        lab = spec.build({"topology": "1-node", "network": {"family": asked}})
+        planned = topology.plan(lab, roomy_host, used_subnets=(), api_port=1)
+        failed = bad(hostchecks.check_kernel(planned, facts))
+        assert [f.level for f in failed] == [Level.FAIL] * len(wanted)
+        assert all(f.cure.startswith(c) for f, c in zip(failed, wanted, strict=True))
+
+
+def test_whether_there_is_ipv6_is_read(tmp_path: Path) -> None:
+    """A kernel that has none shows no setting."""
+    setting = tmp_path / "disable_ipv6"
+    assert kernel._ipv6(setting) == "absent"
+    for text, found in (("0\n", "on"), ("1\n", "off")):
+        setting.write_text(text, encoding="ascii")
+        assert kernel._ipv6(setting) == found
+
+
 @pytest.mark.parametrize("feature", sorted(FEATURES))
 def test_a_feature_that_the_kernel_lacks_fails(feature: str, three_masters: Topology) -> None:
     """By name, with what it is for."""

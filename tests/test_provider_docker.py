@@ -270,6 +270,31 @@ def test_machines_have_fixed_addresses_names_and_volumes(
     assert len(fake.volumes_there) == 3 * 3 + 2
 
 
+@pytest.mark.parametrize(
+    ("family", "subnets"),
+    [
+        ("ipv4", ["172.30.0.0/24"]),
+        ("dual", ["172.30.0.0/24", "fd00:172:30::/64"]),
+        ("ipv6", ["fd00:172:30::/64"]),
+    ],
+)
+def test_t12_a_network_of_the_labs_own_families(
+    provider: DockerProvider, fake: FakeEngine, family: str, subnets: list[str]
+) -> None:
+    """T12: whatever the engine's other networks have; IPv6 is on in all of a machine."""
+    planned = plan("1-node", network={"family": family})
+    provider.ensure(planned, "image")
+    (network,) = fake.networks_there
+    assert [pool["Subnet"] for pool in network["IPAM"]["Config"]] == subnets
+    assert network["more"]["enable_ipv6"] is (family != "ipv4")
+    more = fake.containers_there["1-node-m1"]["more"]
+    (endpoint,) = more["networking_config"]["EndpointsConfig"].values()
+    assert endpoint["ipv4_address"] == (None if family == "ipv6" else "172.30.0.11")
+    assert endpoint["ipv6_address"] == (None if family == "ipv4" else "fd00:172:30::11")
+    wanted = None if family == "ipv4" else {"net.ipv6.conf.all.disable_ipv6": "0"}
+    assert more["host_config"]["sysctls"] == wanted
+
+
 def test_etcd_keeps_its_data_where_it_runs(provider: DockerProvider, fake: FakeEngine) -> None:
     """And a node of its own keeps nothing else."""
     planned = plan("1-master-1-etcd")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import pytest
 import yaml
 from lightkube import codecs
 
-from labtool import inventory, render, spec, topology
+from labtool import inventory, networks, render, spec, topology
 from labtool.errors import LabtoolError
 from labtool.host import HostFacts
 from labtool.render import NodeFile
@@ -38,6 +39,14 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
     "3-master": (HOST, {"name": "lab"}),
     "3-master-2-worker": (HOST, {"name": "lab"}),
     "3-master-3-etcd": (HOST, {"name": "lab", "extra_args": {"etcd": {"log-level": "warn"}}}),
+    "3-master-dual": (
+        HOST,
+        {"topology": "3-master-1-worker", "name": "lab", "network": {"family": "dual"}},
+    ),
+    "3-master-ipv6": (
+        HOST,
+        {"topology": "3-master-1-worker", "name": "lab", "network": {"family": "ipv6"}},
+    ),
     "1-node": (
         BARE,
         {
@@ -243,8 +252,10 @@ def test_every_file_is_readable_by_the_program_that_reads_it(
         for name, text in d["data"].items()
         if name.endswith(".json")
     }
-    pods = CASES[case][1].get("network", {}).get("pods", "10.244.0.0/16")
-    assert found["net-conf.json"]["Network"] == pods
+    asked = spec.build({"topology": case, **CASES[case][1]}).network
+    pods = networks.by_family(asked.pods)
+    assert found["net-conf.json"].get("Network") == pods.get("ipv4")
+    assert found["net-conf.json"].get("IPv6Network") == pods.get("ipv6")
 
 
 def test_groups_and_users_are_named_in_full(trees: dict[str, list[Rendered]]) -> None:
@@ -326,6 +337,56 @@ def test_one_pod_range_feeds_every_component(trees: dict[str, list[Rendered]]) -
     assert "10.244." not in everything
     assert "10.96." not in everything
     assert "cluster.local" not in everything
+
+
+IPV4 = re.compile(r"(?<![\w.])\d+\.\d+\.\d+\.\d+(?![\w.])")
+
+
+def test_t12_an_ipv6_lab_names_no_ipv4_address(trees: dict[str, list[Rendered]]) -> None:
+    """T12: but the published port's, and what is no address of the lab."""
+    strangers = {"127.0.0.1", "127.0.0.11", "0.3.1"}
+    for one in trees["3-master-ipv6"]:
+        for file in one.files:
+            if file.path.endswith(("audit/policy.yaml", "authentication.yaml")):
+                continue
+            found = set(IPV4.findall(file.content.decode())) - strangers
+            assert not found, f"{one.node.name}:{file.path}"
+
+
+def test_t12_every_component_is_told_of_both_families(trees: dict[str, list[Rendered]]) -> None:
+    """T12: in one order."""
+    m1 = next(one for one in trees["3-master-dual"] if one.node.name == "m1")
+    kcm, api = flags(m1, "kube-controller-manager"), flags(m1, "kube-apiserver")
+    services = "10.96.0.0/16,fd00:10:96::/112"
+    assert kcm["cluster-cidr"] == "10.244.0.0/16,fd00:10:244::/56"
+    assert (kcm["node-cidr-mask-size-ipv4"], kcm["node-cidr-mask-size-ipv6"]) == ("24", "64")
+    assert kcm["service-cluster-ip-range"] == api["service-cluster-ip-range"] == services
+    kubelet = m1.text("/var/lib/kubelet/kubeadm-flags.env")
+    assert "--node-ip=172.30.0.11,fd00:172:30::11 " in kubelet
+    assert "net.ipv6.conf.all.forwarding = 1" in m1.text("/etc/sysctl.d/60-kubernetes.conf")
+    plain = next(one for one in trees["3-master"] if one.node.name == "m1")
+    assert not [f for f in flags(plain, "kube-controller-manager") if "mask-size" in f]
+
+
+def test_t12_addresses_of_ipv6_are_read_as_they_are_meant(
+    trees: dict[str, list[Rendered]],
+) -> None:
+    """T12: in YAML a bracket begins a list, and two colons may begin anything."""
+    m1 = next(one for one in trees["3-master-ipv6"] if one.node.name == "m1")
+    objects = list(yaml.safe_load_all(m1.text("/etc/kubernetes/addons/kubeadm.yaml")))
+    (kept,) = [o for o in objects if o["metadata"]["name"] == "kubeadm-config"]
+    config = yaml.safe_load(kept["data"]["ClusterConfiguration"])
+    assert config["controlPlaneEndpoint"] == "[fd00:172:30::6]:6443"
+    proxy = list(yaml.safe_load_all(m1.text("/etc/kubernetes/addons/kube-proxy.yaml")))
+    (kept,) = [o for o in proxy if o["kind"] == "ConfigMap"]
+    config = yaml.safe_load(kept["data"]["config.conf"])
+    assert config["bindAddress"] == "::"
+    assert config["healthzBindAddress"] == "[::]:10256"
+    assert config["metricsBindAddress"] == "[::1]:10249"
+    pod = yaml.safe_load(m1.text("/etc/kubernetes/manifests/etcd.yaml"))
+    assert pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["host"] == "::1"
+    urls = flags(m1, "etcd")["listen-client-urls"]
+    assert urls == "https://[::1]:2379,https://[fd00:172:30::11]:2379"
 
 
 def test_one_cgroup_driver_for_kubelet_and_runtime(trees: dict[str, list[Rendered]]) -> None:

@@ -109,9 +109,11 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     """Overrides replace single fields."""
     file = tmp_path / "lab.yaml"
-    file.write_text("topology: 3-master\nname: mine\n", encoding="utf-8")
-    asked = spec.load(file, {"topology": "1-node"})
+    text = "topology: 3-master\nname: mine\nnetwork:\n  domain: lab.test\n  family: ipv6\n"
+    file.write_text(text, encoding="utf-8")
+    asked = spec.load(file, {"topology": "1-node", "network": {"family": "dual"}})
     assert (asked.topology, asked.lab_name) == ("1-node", "mine")
+    assert (asked.network.domain, asked.network.family) == ("lab.test", "dual")
 
 
 @pytest.mark.parametrize("asked", ["v1.37", "1.37", "v1.37.2", "1.37.2"])
@@ -124,7 +126,7 @@ def test_a_release_may_be_named_in_short(asked: str) -> None:
     ("network", "said"),
     [
         ({"services": "10.244.8.0/24"}, "overlap"),
-        ({"pods": "fd00::/48"}, "is IPv6"),
+        ({"pods": "fd00::/48"}, "is IPv6, and network.family is ipv4"),
         ({"pods": "10.244.0.0/24"}, "too small"),
         ({"services": "10.96.0.0/28"}, "too small"),
         ({"nodes": "10.96.1.0/24"}, "overlap"),

@@ -148,6 +148,60 @@ def test_a_plan_of_another_labtool_is_refused() -> None:
         Topology.from_dict(data)
 
 
+@given(WORDS)
+def test_every_node_has_an_address_of_each_family(word: str) -> None:
+    """Fixed, all different, and alike for people to read."""
+    planned = plan(word, network={"family": "dual"})
+    ranges = [ipaddress.ip_network(one) for one in planned.subnet.split(",")]
+    assert [r.version for r in ranges] == [4, 6]
+    taken = planned.gateway.split(",")
+    for node in planned.nodes:
+        assert node.addresses == (node.address, node.secondary)
+        for address, network in zip(node.addresses, ranges, strict=True):
+            assert ipaddress.ip_address(address) in network
+        assert node.address.rpartition(".")[2] == node.secondary.rpartition(":")[2]
+        taken += node.addresses
+    assert len(set(taken)) == len(taken)
+    assert Topology.from_dict(json.loads(planned.as_json())) == planned
+
+
+def test_t12_an_ipv6_lab_has_nothing_of_ipv4_but_the_published_port() -> None:
+    """T12: brackets around addresses in URLs, and IPv6 ranges for all."""
+    planned = plan("3-master", network={"family": "ipv6"})
+    assert planned.families == ("ipv6",)
+    assert planned.endpoint == "[fd00:172:30::6]:6443"
+    assert planned.loopback == "::1"
+    assert (planned.dns_address, planned.api_service_address) == ("fd00:10:96::a", "fd00:10:96::1")
+    assert [n.address for n in planned.masters] == [f"fd00:172:30::1{i}" for i in (1, 2, 3)]
+    assert planned.nameservers == ()
+    sans = [name for name in planned.api_sans if name.count(".") == 3]
+    assert [name for name in sans if name[0].isdigit()] == ["127.0.0.1"]
+    assert {"::1", "fd00:172:30::6", "fd00:10:96::1"} <= set(planned.api_sans)
+
+
+def test_families_in_the_order_that_was_asked_for() -> None:
+    """IPv6 may be the primary one."""
+    pods = "fd00:10:244::/56,10.244.0.0/16"
+    planned = plan("1-node", network={"family": "dual", "pods": pods})
+    assert planned.families == ("ipv6", "ipv4")
+    (node,) = planned.nodes
+    assert node.addresses == ("fd00:172:30::11", "172.30.0.11")
+    assert planned.endpoint == "[fd00:172:30::11]:6443"
+    assert planned.nameservers == ("9.9.9.9",)
+
+
+def test_t11_t12_routes_of_both_families_count() -> None:
+    """T11, T12: a free range is chosen in each, and a range over a route is refused."""
+    vpn = replace(HOST, routes=("172.30.0.0/24", "fd00:172:30:0::/63"))
+    assert plan("1-node", vpn, network={"family": "dual"}).subnet == (
+        "172.30.1.0/24,fd00:172:30:2::/64"
+    )
+    shadowed = replace(HOST, routes=("fd00:10::/32",))
+    with pytest.raises(PreflightError, match=r"network\.pods .* overlaps the host's route fd00:10"):
+        plan("1-node", shadowed, network={"family": "ipv6"})
+    assert plan("1-node", shadowed).families == ("ipv4",)
+
+
 def test_the_driver_follows_the_cgroup_version() -> None:
     """Found, never guessed."""
     assert plan("1-node").cgroup_driver == "systemd"

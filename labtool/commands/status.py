@@ -29,7 +29,7 @@ def command(console: Console, name: str | None, as_json: bool) -> None:  # noqa:
         {
             "node": n.name,
             "role": n.role.value.replace("_", " "),
-            "address": n.address,
+            "address": ",".join(n.addresses),
             "machine": machines[n.name],
             "kubernetes": nodes.get(n.name, "-" if n not in topology.cluster_nodes else "unknown"),
         }

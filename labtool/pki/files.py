@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from labtool.networks import host_port
 from labtool.pki.kubeconfigs import Names, compose_kubeconfig
 from labtool.pki.leaves import (
     KUBELET_PKI,
@@ -33,7 +34,7 @@ def node_files(store: Store, lab: dict[str, Any], node: dict[str, Any]) -> list[
     if node["role"] == "etcd":
         return _member_files(store, node)
     files = [NodeFile(f"{PKI}/ca.crt", ca)]
-    files += _pair_files(store, node["name"], kubelet_serving_leaf(node["name"], node["address"]))
+    files += _pair_files(store, node["name"], kubelet_serving_leaf(node["name"], node["addresses"]))
     if node["role"] == "worker":
         return [*files, _bootstrap_kubeconfig(store, lab)]
     files += _master_files(store, lab, node)
@@ -53,7 +54,7 @@ def _member_files(store: Store, node: dict[str, Any]) -> list[NodeFile]:
     Source: https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/setup-ha-etcd-with-kubeadm/
     """
     files = [_etcd_ca(store)]
-    for leaf in member_leaves(node["name"], node["address"]):
+    for leaf in member_leaves(node["name"], node["addresses"]):
         files += _pair_files(store, node["name"], leaf)
     return files
 
@@ -80,7 +81,7 @@ def _kubeconfigs(store: Store, lab: dict[str, Any], name: str, address: str) -> 
     Source: kubeadm, cmd/kubeadm/app/phases/kubeconfig (ControlPlaneKubeletLocalMode).
     """
     files = []
-    local, shared = f"https://{address}:6443", f"https://{lab['endpoint']}"
+    local, shared = f"https://{host_port(address, 6443)}", f"https://{lab['endpoint']}"
     for file, leaf in identity_leaves(name).items():
         server = shared if "admin" in file else local
         if file != "kubelet.conf":

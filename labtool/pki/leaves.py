@@ -45,9 +45,9 @@ def master_leaves(api_sans: Iterable[str]) -> tuple[Leaf, ...]:
     )
 
 
-def member_leaves(node: str, address: str) -> tuple[Leaf, ...]:
+def member_leaves(node: str, addresses: Iterable[str]) -> tuple[Leaf, ...]:
     """The leaf certificates of a machine that holds a member of etcd."""
-    etcd_names = (node, "localhost", address, "127.0.0.1", "::1")
+    etcd_names = (node, "localhost", *addresses, "127.0.0.1", "::1")
     both = (SERVER, CLIENT)
     return (
         Leaf(f"{PKI}/etcd/server", "etcd-ca", node, "", both, etcd_names),
@@ -69,9 +69,9 @@ def identity_leaves(node: str) -> dict[str, Leaf]:
     }
 
 
-def kubelet_serving_leaf(node: str, address: str) -> Leaf:
+def kubelet_serving_leaf(node: str, addresses: Iterable[str]) -> Leaf:
     """The kubelet's serving certificate, signed by the cluster CA so that clients can verify it."""
-    names = (node, address)
+    names = (node, *addresses)
     return Leaf(
         f"{KUBELET_PKI}/kubelet", "ca", f"system:node:{node}", "system:nodes", (SERVER,), names
     )

@@ -19,7 +19,7 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import IPAMConfig, IPAMPool, Mount
 
-from labtool import engine, parallel
+from labtool import engine, networks, parallel
 from labtool.artifacts import ensure_node_image
 from labtool.components import CLUSTER, Role
 from labtool.console import Console, Step
@@ -46,6 +46,7 @@ SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIM
 SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG
 WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
 """.split()  # noqa: SIM905 - one a line would be 41 lines
+_IPV6_SYSCTLS = {"net.ipv6.conf.all.disable_ipv6": "0"}
 _STOP_SECONDS = 20
 # A leader of etcd would look for a successor for seven seconds, and all of them go down at once;
 # its log is on disk anyway (templates/node_image/etc/systemd/system.conf.d/labtool.conf).
@@ -227,12 +228,15 @@ class DockerProvider:
         label = {"label": f"{LABEL_LAB}={topology.name}"}
         if self._client.api.networks(filters=label):
             return
-        pool = IPAMPool(subnet=topology.subnet, gateway=topology.gateway)
+        # An engine before 27 gives every network IPv4; to a lab without it, a range of its choice.
+        both = zip(networks.parts(topology.subnet), networks.parts(topology.gateway), strict=True)
+        pools = [IPAMPool(subnet=subnet, gateway=gateway) for subnet, gateway in both]
         try:
             self._client.api.create_network(
                 topology.name,
                 driver="bridge",
-                ipam=IPAMConfig(pool_configs=[pool]),
+                ipam=IPAMConfig(pool_configs=pools),
+                enable_ipv6=networks.IPV6 in topology.families,
                 labels={LABEL_LAB: topology.name, LABEL_TOPOLOGY: topology.as_json()},
                 check_duplicate=True,
             )
@@ -285,6 +289,7 @@ class DockerProvider:
             if c.name in _VOLUMES
         ]
         publishes = node == topology.api_machine
+        addresses = dict(zip(topology.families, node.addresses, strict=True))
         host_config = api.create_host_config(
             mounts=mounts,
             tmpfs={"/run": "exec", "/tmp": "exec"},  # noqa: S108 - paths inside the machine
@@ -292,12 +297,16 @@ class DockerProvider:
             restart_policy={"Name": "unless-stopped"},
             port_bindings={API_PORT: ("127.0.0.1", topology.api_port)} if publishes else {},
             network_mode=topology.name,
+            # The engine gives IPv6 to the one card, and loopback and the pods' bridge need it too.
+            sysctls=_IPV6_SYSCTLS if networks.IPV6 in addresses else None,
             **privileges,
         )
         # What `--security-opt systempaths=unconfined` means: /proc and /sys whole and writable.
         host_config["MaskedPaths"] = host_config["ReadonlyPaths"] = []
         endpoint = api.create_endpoint_config(
-            ipv4_address=node.address, aliases=[node.name, node.machine]
+            ipv4_address=addresses.get(networks.IPV4),
+            ipv6_address=addresses.get(networks.IPV6),
+            aliases=[node.name, node.machine],
         )
         try:
             api.create_container(

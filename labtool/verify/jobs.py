@@ -7,47 +7,24 @@ import uuid
 from typing import Any
 
 from labtool.components import Role
+from labtool.networks import IPV4, IPV6, in_url
 from labtool.topology import Node, Topology
+from labtool.verify.etcd_jobs import etcd_jobs, foreign_jobs, members_tried_from
+from labtool.verify.job import ADMIN, KUBELET_CA, PATIENT, PKI, Jobs, command, web
 from labtool.verify.model import is_master
 
-PKI = "/etc/kubernetes/pki"
-ETCD_PKI = f"{PKI}/etcd"
-KUBELET_CA = f"{PKI}/ca.crt"
-ADMIN = {
-    "cert": f"{PKI}/apiserver-kubelet-client.crt",
-    "key": f"{PKI}/apiserver-kubelet-client.key",
-}
-ETCD_CLIENT = {
-    "cert": f"{ETCD_PKI}/healthcheck-client.crt",
-    "key": f"{ETCD_PKI}/healthcheck-client.key",
-}
-ETCD_ENV = {
-    "ETCDCTL_CACERT": f"{ETCD_PKI}/ca.crt",
-    "ETCDCTL_CERT": ETCD_CLIENT["cert"],
-    "ETCDCTL_KEY": ETCD_CLIENT["key"],
-    "ETCDCTL_ENDPOINTS": "https://127.0.0.1:2379",
-    "ETCDCTL_DIAL_TIMEOUT": "2s",
-    "ETCDCTL_COMMAND_TIMEOUT": "4s",
-}
 KUBELET_CERT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 AUDIT_LOG = "/var/log/kubernetes/audit/audit.log"
 AUDIT_MARK = f"labtool-verify-{uuid.uuid4().hex[:12]}"
 UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestarts"
 PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kubelet", "haproxy")
 
-Jobs = dict[str, dict[str, Any]]
-# A machine may be busy for a moment; what is well a little later is well.
-PATIENT = {"until": 200, "seconds": 5}
+# flannel names its devices so, for VNI 1.
+VXLAN = {IPV4: "flannel.1", IPV6: "flannel-v6.1"}
 
 
-def command(*argv: str, **more: Any) -> dict[str, Any]:
-    """A job that runs a command."""
-    return {"kind": "run", "argv": list(argv), **more}
-
-
-def web(url: str, **more: Any) -> dict[str, Any]:
-    """A job that makes one HTTP request."""
-    return {"kind": "web", "url": url, **more}
+# But for those that come in by the published port: the engine is at their other end.
+_IPV4_CONNECTIONS = command("ss", "-Hntp4", "state", "established", "not", "sport", "=", ":6443")
 
 
 def jobs(topology: Topology, node: Node) -> Jobs:
@@ -56,31 +33,23 @@ def jobs(topology: Topology, node: Node) -> Jobs:
     if node.role is Role.LOAD_BALANCER:
         return found | _balancer_jobs(topology)
     if node in topology.etcd_members:
-        found |= _etcd_jobs(node)
+        found |= etcd_jobs(topology, node)
     if node.role is Role.ETCD:
         return found | _file_jobs() | {"units": _units("etcd")}
     found |= _node_jobs(topology, node)
     if node.role is Role.MASTER:
-        found |= _api_jobs(node) | _control_jobs()
+        found |= _api_jobs(topology, node) | _control_jobs(topology)
         for member in members_tried_from(topology, node):
-            found |= _foreign_jobs(member)
+            found |= foreign_jobs(member)
     return found
-
-
-def members_tried_from(topology: Topology, node: Node) -> tuple[Node, ...]:
-    """The members of etcd that a master tries with certificates of other CAs.
-
-    It has such certificates; a node of etcd's own has not, so the first master stands in.
-    """
-    if not topology.etcd_external:
-        return (node,)
-    return topology.etcd_members if node == topology.masters[0] else ()
 
 
 def _machine_jobs(topology: Topology, node: Node) -> Jobs:
     ports = {p.number for c in topology.components(node) for p in c.ports if p.protocol == "tcp"}
     address = {
-        p.number: "127.0.0.1" if p.bind.name in {"LOOPBACK", "NODE"} else node.address
+        p.number: in_url(topology.loopback)
+        if p.bind.name in {"LOOPBACK", "NODE"}
+        else node.url_host
         for c in topology.components(node)
         for p in c.ports
     }
@@ -88,7 +57,11 @@ def _machine_jobs(topology: Topology, node: Node) -> Jobs:
         "clock": {"kind": "clock"},
         "listeners": command("ss", "-Hlntup"),
         "hostname": command("hostname"),
-        "own_address": command("getent", "ahostsv4", node.name),
+        **{
+            f"own_address:{family}": command("getent", f"ahostsv{family[-1]}", node.name)
+            for family in topology.families
+        },
+        **({} if IPV4 in topology.families else {"ipv4_connections": _IPV4_CONNECTIONS}),
         "failed_units": command("systemctl", "--failed", "--plain", "--no-legend", "--no-pager"),
         "processes": {"kind": "processes", "names": list(PROCESSES)},
         **{
@@ -99,19 +72,23 @@ def _machine_jobs(topology: Topology, node: Node) -> Jobs:
 
 
 def _node_jobs(topology: Topology, node: Node) -> Jobs:
-    kubelet = f"https://{node.address}:10250"
+    kubelet, loopback = f"https://{node.url_host}:10250", in_url(topology.loopback)
+    service = in_url(topology.api_service_address)
     return {
         **_file_jobs(),
         **_runtime_jobs(),
         **_identity_jobs(topology, node),
-        "vxlan": command("ip", "-j", "-d", "link", "show", "flannel.1"),
-        "kubelet_healthz": web("http://127.0.0.1:10248/healthz", **PATIENT),
+        **{
+            f"vxlan:{family}": command("ip", "-j", "-d", "link", "show", VXLAN[family])
+            for family in topology.families
+        },
+        "kubelet_healthz": web(f"http://{loopback}:10248/healthz", **PATIENT),
         "kubelet_anonymous": web(f"{kubelet}/pods", ca=KUBELET_CA),
         "kubelet_by_name": web(f"{kubelet}/healthz", ca=KUBELET_CA, name=node.name),
-        "proxy_mode": web("http://127.0.0.1:10249/proxyMode", **PATIENT),
-        "proxy_healthz": web("http://127.0.0.1:10256/healthz", **PATIENT),
+        "proxy_mode": web(f"http://{loopback}:10249/proxyMode", **PATIENT),
+        "proxy_healthz": web(f"http://{loopback}:10256/healthz", **PATIENT),
         "service_address": web(
-            f"https://{topology.api_service_address}:443/readyz",
+            f"https://{service}:443/readyz",
             ca=KUBELET_CA,
             name="kubernetes.default.svc",
             **PATIENT,
@@ -122,7 +99,7 @@ def _node_jobs(topology: Topology, node: Node) -> Jobs:
 def _identity_jobs(topology: Topology, node: Node) -> Jobs:
     """What the kubelet's own client certificate may do, and what not."""
     # A master asks its own instance, so that a dead balancer is not mistaken for this.
-    api = f"https://{f'{node.address}:6443' if is_master(node) else topology.endpoint}"
+    api = f"https://{f'{node.url_host}:6443' if is_master(node) else topology.endpoint}"
     as_node = {"cert": KUBELET_CERT, "ca": KUBELET_CA}
     patch = {"method": "PATCH", "headers": {"Content-Type": "application/merge-patch+json"}}
     label = json.dumps({"metadata": {"labels": {"node-restriction.kubernetes.io/labtool": "x"}}})
@@ -149,7 +126,8 @@ def _file_jobs() -> Jobs:
             "kind": "read",
             "paths": [
                 "/proc/sys/net/ipv4/ip_forward",
-                "/proc/sys/net/bridge/bridge-nf-call-iptables",
+                "/proc/sys/net/ipv6/conf/all/forwarding",
+                "/proc/sys/net/bridge/bridge-nf-call-ip*tables",
                 "/proc/swaps",
                 "/etc/machine-id",
                 "/etc/kubernetes/resolv.conf",
@@ -198,43 +176,8 @@ def _runtime_jobs() -> Jobs:
     }
 
 
-def _etcd_jobs(node: Node) -> Jobs:
-    client, peer = f"https://{node.address}:2379", f"https://{node.address}:2380"
-    ca = f"{ETCD_PKI}/ca.crt"
-
-    def etcdctl(*argv: str) -> dict[str, Any]:
-        return command("etcdctl", *argv, "-w", "json", env=ETCD_ENV, until_ok=3)
-
-    return {
-        "etcd_members": etcdctl("member", "list"),
-        "etcd_status": etcdctl("endpoint", "status"),
-        "etcd_health": etcdctl("endpoint", "health"),
-        "etcd_alarms": etcdctl("alarm", "list"),
-        "etcd_client": web(f"{client}/version", ca=ca, **ETCD_CLIENT, **PATIENT),
-        "etcd_peer": web(
-            f"{peer}/members", ca=ca, cert=f"{ETCD_PKI}/peer.crt", key=f"{ETCD_PKI}/peer.key"
-        ),
-        "etcd_metrics": web("http://127.0.0.1:2381/metrics", limit=400_000),
-        "etcd_metrics_outside": web(f"http://{node.address}:2381/metrics", timeout=2),
-        "etcd_2379_nobody": web(f"{client}/version"),
-        "etcd_2380_nobody": web(f"{peer}/members"),
-        "etcd_2379_plain": web(f"http://{node.address}:2379/version"),
-        "etcd_2380_plain": web(f"http://{node.address}:2380/members"),
-    }
-
-
-def _foreign_jobs(member: Node) -> Jobs:
-    """What a member of etcd must refuse: certificates of other CAs."""
-    front_proxy = {"cert": f"{PKI}/front-proxy-client.crt", "key": f"{PKI}/front-proxy-client.key"}
-    return {
-        f"etcd_{port}_{who}:{member.name}": web(f"https://{member.address}:{port}{path}", **proof)
-        for port, path in ((2379, "/version"), (2380, "/members"))
-        for who, proof in (("front_proxy", front_proxy), ("kubernetes", ADMIN))
-    }
-
-
-def _api_jobs(node: Node) -> Jobs:
-    base = f"https://{node.address}:6443"
+def _api_jobs(topology: Topology, node: Node) -> Jobs:
+    base, loopback = f"https://{node.url_host}:6443", in_url(topology.loopback)
     admin = {"ca": KUBELET_CA, **ADMIN}
     review = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     as_someone = {
@@ -251,7 +194,7 @@ def _api_jobs(node: Node) -> Jobs:
         "metrics_anonymous": web(f"{base}/metrics", ca=KUBELET_CA),
         "api_anonymous": web(f"{base}/api/v1/namespaces/kube-system/secrets", ca=KUBELET_CA),
         "api_anonymous_readyz": web(f"{base}/readyz", ca=KUBELET_CA, **PATIENT),
-        "api_loopback": web("https://127.0.0.1:6443/readyz", ca=KUBELET_CA),
+        "api_loopback": web(f"https://{loopback}:6443/readyz", ca=KUBELET_CA),
         "front_proxy": web(
             f"{base}/apis/authentication.k8s.io/v1/selfsubjectreviews",
             ca=KUBELET_CA,
@@ -273,22 +216,24 @@ def _api_jobs(node: Node) -> Jobs:
     }
 
 
-def _control_jobs() -> Jobs:
+def _control_jobs(topology: Topology) -> Jobs:
+    loopback = in_url(topology.loopback)
     return {
-        "scheduler_healthz": web("https://127.0.0.1:10259/healthz", **PATIENT),
-        "scheduler_metrics": web("https://127.0.0.1:10259/metrics"),
-        "kcm_healthz": web("https://127.0.0.1:10257/healthz", **PATIENT),
-        "kcm_metrics": web("https://127.0.0.1:10257/metrics"),
+        "scheduler_healthz": web(f"https://{loopback}:10259/healthz", **PATIENT),
+        "scheduler_metrics": web(f"https://{loopback}:10259/metrics"),
+        "kcm_healthz": web(f"https://{loopback}:10257/healthz", **PATIENT),
+        "kcm_metrics": web(f"https://{loopback}:10257/metrics"),
         "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=20),
     }
 
 
 def _balancer_jobs(topology: Topology) -> Jobs:
-    stats = web("http://127.0.0.1:8404/stats;csv", limit=100_000)
-    front = web("https://127.0.0.1:6443/livez", times=3 * len(topology.masters))
+    loopback = in_url(topology.loopback)
+    stats = web(f"http://{loopback}:8404/stats;csv", limit=100_000)
+    front = web(f"https://{loopback}:6443/livez", times=3 * len(topology.masters))
     return {
         "text": {"kind": "read", "paths": ["/etc/haproxy/haproxy.cfg", "/etc/machine-id"]},
         "spread": {"kind": "steps", "steps": [stats, front, stats]},
         "units": _units("haproxy"),
-        "stats_outside": web(f"http://{topology.balancers[0].address}:8404/stats", timeout=2),
+        "stats_outside": web(f"http://{topology.balancers[0].url_host}:8404/stats", timeout=2),
     }

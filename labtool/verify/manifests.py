@@ -9,7 +9,9 @@ has.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from labtool import networks
 from labtool.topology import Topology
 from labtool.verify import webhook
 from labtool.verify.objects import (
@@ -17,6 +19,7 @@ from labtool.verify.objects import (
     APPS,
     BATCH,
     CORE,
+    FAMILIES,
     HTTP,
     LIMITS,
     NAMESPACE,
@@ -77,11 +80,33 @@ def probes(topology: Topology) -> Made:
     ]
     return [
         *made,
-        service("probe", {"app": "probe"}),
-        service("pods", {"app": "probe"}, clusterIP="None"),
-        service("probe-nodes", {"app": "probe"}, type="NodePort"),
-        service("probe-sticky", {"app": "probe"}, sessionAffinity="ClientIP"),
-        service("peer-local", {"app": "peer"}, internalTrafficPolicy="Local"),
+        _service(topology, "probe", "probe"),
+        _service(topology, "pods", "probe", clusterIP="None"),
+        _service(topology, "probe-nodes", "probe", type="NodePort"),
+        _service(topology, "probe-sticky", "probe", sessionAffinity="ClientIP"),
+        _service(topology, "peer-local", "peer", internalTrafficPolicy="Local"),
+    ]
+
+
+def _service(topology: Topology, name: str, app: str, **more: Any) -> tuple[str, Json]:
+    """A Service with an address of each of the lab's families."""
+    if len(topology.families) > 1:
+        more["ipFamilyPolicy"] = "RequireDualStack"
+    return service(name, {"app": app}, **more)
+
+
+def families(topology: Topology) -> Made:
+    """Services without pods; the one that wants a single address wants the second family's."""
+    names = {networks.IPV4: "IPv4", networks.IPV6: "IPv6"}
+    second = {"ipFamilies": [names[topology.families[-1]]]}
+    return [
+        service(
+            name,
+            {"app": "nobody"},
+            **({"ipFamilyPolicy": policy} if policy else {}),
+            **(second if policy == "SingleStack" else {}),
+        )
+        for policy, name in FAMILIES.items()
     ]
 
 
@@ -238,6 +263,7 @@ def limits(topology: Topology) -> Made:
 SETS: dict[str, Callable[[Topology], Made]] = {
     "namespace": lambda _: [],
     "probes": probes,
+    "families": families,
     "gate": gate,
     "liveness": liveness,
     "scheduled": scheduled,

@@ -93,6 +93,27 @@ def ordered_pairs(topology: Topology) -> tuple[str, ...]:
     return tuple(f"{a}>{b}" for a in names for b in names if a != b)
 
 
+def per_family(where: Where) -> Where:
+    """The same rows, and in a dual-stack lab each again for the second family: `m1:ipv6`."""
+
+    def each(topology: Topology) -> tuple[str, ...]:
+        labels = where(topology)
+        more = (f"{label}:{family}" for family in topology.families[1:] for label in labels)
+        return (*labels, *more)
+
+    return each
+
+
+def dual_stack(where: Where) -> Where:
+    """The same rows, where the lab has two address families."""
+    return lambda topology: where(topology) if len(topology.families) > 1 else ()
+
+
+def family_of(topology: Topology, label: str) -> str:
+    """The address family that a row of `per_family` is about."""
+    return label.partition(":")[2] or topology.families[0]
+
+
 def with_pods(where: Where) -> Where:
     """The same rows, where the lab has a pod network."""
     return lambda topology: where(topology) if has_pod_network(topology) else ()

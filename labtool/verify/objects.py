@@ -24,6 +24,13 @@ CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 HTTP, UDP = 8080, 8081
 NETEXEC = ("netexec", f"--http-port={HTTP}", f"--udp-port={UDP}")
 PULL = "IfNotPresent"
+# A Service for each way to ask for address families, by its ipFamilyPolicy.
+FAMILIES = {
+    "RequireDualStack": "families-required",
+    "PreferDualStack": "families-preferred",
+    "SingleStack": "families-second",
+    "": "families-unsaid",
+}
 # Where a pod of the set `gate` looks whether it is ready.
 READY_FILE = "/tmp/ready"  # noqa: S108 - a path inside of our own container
 

@@ -30,6 +30,8 @@ Job = dict[str, Any]
 Answer = dict[str, Any]
 WORKERS = 6
 DIGEST_BELOW = 1_000_000
+# A and AAAA: RFC 1035, 3.2.2, and RFC 3596, 2.1.
+_RECORDS = {socket.AF_INET: 1, socket.AF_INET6: 28}
 
 
 def run(job: Job) -> Answer:
@@ -228,14 +230,22 @@ def port(job: Job) -> Answer:
 
 
 def resolve(job: Job) -> Answer:
-    """Ask a DNS server for a name's A records, over UDP, again until it answers."""
+    """Ask a DNS server for a name's addresses, over UDP, again until it answers.
+
+    Those of the family that the server's own address is of.
+    """
+    family = socket.AF_INET6 if ":" in job["server"] else socket.AF_INET
     name = b"".join(bytes([len(p)]) + p.encode() for p in job["name"].strip(".").split("."))
-    query = struct.pack(">6H", 4711, 0x0100, 1, 0, 0, 0) + name + b"\0\0\1\0\1"
+    query = (
+        struct.pack(">6H", 4711, 0x0100, 1, 0, 0, 0)
+        + name
+        + struct.pack(">BHH", 0, _RECORDS[family], 1)
+    )
     deadline = time.monotonic() + job.get("seconds", 4)
     while True:
         started = time.monotonic()
         try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:
                 sock.settimeout(2)
                 sock.connect((job["server"], 53))
                 sock.send(query)
@@ -247,12 +257,12 @@ def resolve(job: Job) -> Answer:
             time.sleep(0.1)
     return {
         "code": reply[3] & 15,
-        "addresses": _a_records(reply, len(query)),
+        "addresses": _addresses(reply, len(query), family),
         "seconds": time.monotonic() - started,
     }
 
 
-def _a_records(reply: bytes, at: int) -> list[str]:
+def _addresses(reply: bytes, at: int, family: socket.AddressFamily) -> list[str]:
     addresses = []
     for _ in range(struct.unpack(">H", reply[6:8])[0]):
         while reply[at] and reply[at] < 192:  # noqa: PLR2004 - RFC 1035, 4.1.4: a pointer
@@ -260,8 +270,8 @@ def _a_records(reply: bytes, at: int) -> list[str]:
         at += 2 if reply[at] else 1
         kind, _, _, size = struct.unpack(">HHIH", reply[at : at + 10])
         at += 10
-        if kind == 1:
-            addresses.append(socket.inet_ntoa(reply[at : at + 4]))
+        if kind == _RECORDS[family]:
+            addresses.append(socket.inet_ntop(family, reply[at : at + size]))
         at += size
     return addresses
 

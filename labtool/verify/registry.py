@@ -30,6 +30,7 @@ SUITE = (
     "proxy",
     "flannel",
     "dns",
+    "families",
     "objects",
 )
 

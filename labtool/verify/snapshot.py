@@ -13,10 +13,12 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+from labtool.networks import in_url
 from labtool.topology import Node, Topology
 from labtool.verify import probe
 from labtool.verify.connect import background, host_of
-from labtool.verify.jobs import Jobs, jobs
+from labtool.verify.job import Jobs
+from labtool.verify.jobs import jobs
 from labtool.verify.model import CheckFailed
 
 ANSWER_SECONDS = 40.0
@@ -78,6 +80,8 @@ class NodeView:
         self.node = node
         self.name = node.name
         self.address = node.address
+        self.url_host = node.url_host
+        self.loopback = in_url(topology.loopback)
         self._answers = answers
         self._look: Look | None = None
 

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from labtool import networks
 from labtool.topology import Node, Topology
-from labtool.verify import manifests, webhook
+from labtool.verify import manifests, reach, webhook
 from labtool.verify.api import Api, ApiRefused, Json
 from labtool.verify.connect import background
-from labtool.verify.jobs import ETCD_ENV, Jobs, command, web
-from labtool.verify.manifests import pod_on
 from labtool.verify.model import CheckFailed
 from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
 from labtool.verify.snapshot import Look
@@ -183,9 +182,14 @@ class Cluster:
         items = self.api.items(f"{CORE}/events?{query}")
         return str(items[-1].get("message", "")) if items else "no event"
 
-    def address(self, name: str) -> str:
-        """A pod's address."""
-        return str(self.ready(name)["status"]["podIP"])
+    def address(self, name: str, family: str = "") -> str:
+        """A pod's address, the primary one if no family is named."""
+        found = [str(each["ip"]) for each in self.ready(name)["status"]["podIPs"]]
+        return _of_family(found, family, f"pod {name}")
+
+    def service_address(self, name: str, family: str = "") -> str:
+        """A Service's address, the primary one if no family is named."""
+        return _of_family(self.service(name)["clusterIPs"], family, f"Service {name}")
 
     def service(self, name: str) -> Json:
         """A Service's specification."""
@@ -248,10 +252,8 @@ class Cluster:
         """What a node itself can reach in the cluster; all nodes are asked at once."""
         with self._reach_lock:
             if not self._reach:
-                wanted = dict.fromkeys(self.topology.cluster_nodes, self._reach_jobs())
-                for member in self.topology.etcd_members:
-                    wanted[member] = wanted.get(member, {}) | _member_jobs()
-                for node, jobs in wanted.items():
+                known = reach.addresses(self) if "probes" in self._uses else {}
+                for node, jobs in reach.jobs(self.topology, known).items():
                     self._reach[node.name] = Look(self.topology, node, jobs)
         return self._reach[name].answers()
 
@@ -260,47 +262,12 @@ class Cluster:
         self.made()
         return dict(Look(self.topology, node, {key: job}).answers()[key])
 
-    def _reach_jobs(self) -> Jobs:
-        if "probes" not in self._uses:
-            return {}
-        first = self.topology.cluster_nodes[0].name
-        for node in self.topology.cluster_nodes:
-            self.ready(pod_on("probe", node.name))
-        cluster_ip = self.service("probe")["clusterIP"]
-        node_port = self.service("probe-nodes")["ports"][0]["nodePort"]
-        again = {"until": 200, "seconds": 6, "timeout": 2}
-        return {
-            "cluster_ip": web(f"http://{cluster_ip}:80/hostname", **again),
-            **{
-                f"node_port:{node.name}": web(
-                    f"http://{node.address}:{node_port}/hostname", **again
-                )
-                for node in self.topology.cluster_nodes
-            },
-            **{
-                f"pod:{node.name}": web(
-                    f"http://{self.address(pod_on('probe', node.name))}:{HTTP}/hostname",
-                    **again,
-                )
-                for node in self.topology.cluster_nodes
-            },
-            "dns": {
-                "kind": "resolve",
-                "server": self.topology.dns_address,
-                "name": f"{pod_on('probe', first)}.pods.{NAMESPACE}.svc.{self.topology.domain}",
-            },
-        }
 
-
-def _member_jobs() -> Jobs:
-    key = f"/registry/secrets/{NAMESPACE}/at-rest"
-    # One revision for all members, so that writes meanwhile don't matter.
-    revision = "etcdctl endpoint status -w fields | sed -n 's/^\"Revision\" : //p'"
-    hashes = f'etcdctl endpoint hashkv --cluster --rev "$({revision})" -w json'
-    return {
-        "secret": command("etcdctl", "get", key, "-w", "json", env=ETCD_ENV, until_ok=4),
-        "hash": command("sh", "-c", hashes, env=ETCD_ENV, until_ok=4),
-    }
+def _of_family(addresses: list[str], family: str, who: str) -> str:
+    found = [a for a in addresses if not family or networks.family(a) == family]
+    if not found:
+        raise CheckFailed(f"{who} has no {family} address", got=", ".join(addresses))
+    return found[0]
 
 
 def is_ready(pod: Json) -> bool:

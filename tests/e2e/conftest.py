@@ -12,7 +12,7 @@ from harness import CommandLine, Lab, Labs
 
 from labtool import paths
 
-_SHARED = ("ha_lab", "small_lab", "worker_lab", "etcd_lab")
+_SHARED = ("ha_lab", "small_lab", "worker_lab", "etcd_lab", "dual_lab", "ipv6_lab")
 # What must not change anything for labtool, though it is in the user's environment.
 HOSTILE = {
     "http_proxy": "http://127.0.0.1:9",
@@ -102,6 +102,18 @@ def worker_lab(labs: Labs) -> Lab:
 def etcd_lab(labs: Labs) -> Lab:
     """One master, and etcd on three nodes of its own."""
     return labs.create("1-master-3-etcd", "etcd")
+
+
+@pytest.fixture(scope="session")
+def dual_lab(labs: Labs) -> Lab:
+    """One master and one worker with IPv4 and IPv6."""
+    return labs.create("1-master-1-worker", "dual", "--set", "network.family=dual")
+
+
+@pytest.fixture(scope="session")
+def ipv6_lab(labs: Labs) -> Lab:
+    """One master and one worker with IPv6 alone."""
+    return labs.create("1-master-1-worker", "ipv6", "--set", "network.family=ipv6")
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,6 @@ AGNHOST = versions.images(RELEASE)["agnhost"]
 ETCD_PKI = "/etc/kubernetes/pki/etcd"
 _ETCDCTL = (
     "etcdctl",
-    "--endpoints=https://127.0.0.1:2379",
     f"--cacert={ETCD_PKI}/ca.crt",
     f"--cert={ETCD_PKI}/healthcheck-client.crt",
     f"--key={ETCD_PKI}/healthcheck-client.key",
@@ -274,7 +273,8 @@ class Lab:
 
     def etcdctl(self, node: str, *words: str, code: int | None = 0) -> Done:
         """Run etcdctl on a machine with a member of etcd, against that one."""
-        return self.on(node, *_ETCDCTL, *words, code=code)
+        # By name, since loopback is of the lab's primary family.
+        return self.on(node, *_ETCDCTL, "--endpoints=https://localhost:2379", *words, code=code)
 
     def voters(self, node: str) -> set[str]:
         """The names of the etcd members that vote, as `node`'s member has them."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from breaks import BATCHES, MEMBERS, WORKER, Batch
+from breaks import BATCHES, DUAL, MEMBERS, ONLY_IPV6, WORKER, Batch
 from breaks.shell import PRELUDE
 from harness import RELEASE, Lab, engine
 
@@ -23,7 +23,17 @@ from labtool import spec, topology
 from labtool.host import HostFacts
 from labtool.verify import registry
 
-EVERY = (*BATCHES, WORKER, MEMBERS)
+EVERY = (*BATCHES, WORKER, MEMBERS, *DUAL, ONLY_IPV6)
+# The labs of batches that aren't for `3-master`.
+_LABS: dict[str, dict[str, Any]] = {
+    WORKER.name: {"topology": "1-master-1-worker"},
+    MEMBERS.name: {"topology": "1-master-3-etcd"},
+    **{
+        batch.name: {"topology": "1-master-1-worker", "network": {"family": "dual"}}
+        for batch in DUAL
+    },
+    ONLY_IPV6.name: {"topology": "1-master-1-worker", "network": {"family": "ipv6"}},
+}
 SETTLE_SECONDS = 120
 # What has to hold before the next batch; all of it is judged by looking.
 _SETTLED = (
@@ -45,8 +55,7 @@ def test_every_check_has_a_break() -> None:
 @pytest.mark.parametrize("batch", EVERY, ids=lambda batch: batch.name)
 def test_the_table_knows_the_rows(batch: Batch, roomy_host: HostFacts) -> None:
     """Every row in the table exists, and verify is asked for what is expected."""
-    words = {WORKER.name: "1-master-1-worker", MEMBERS.name: "1-master-3-etcd"}
-    asked = spec.build({"topology": words.get(batch.name, "3-master")})
+    asked = spec.build(_LABS.get(batch.name, {"topology": "3-master"}))
     every = registry.rows(topology.plan(asked, roomy_host, used_subnets=(), api_port=6443))
     chosen = {row.id for row in registry.select(every, batch.only)}
     assert batch.expects.keys() - chosen == set()
@@ -78,7 +87,9 @@ def _facts(lab: Lab, node: str) -> str:
     known = {
         "NODE": node,
         "ADDRESS": addresses[node],
-        "PODS": lab.topology["pod_cidr"],
+        "PODS": lab.topology["pod_cidr"].partition(",")[0],
+        "PODS6": lab.topology["pod_cidr"].rpartition(",")[2],
+        "SERVICES6": lab.topology["service_cidr"].rpartition(",")[2],
         "VERSION": RELEASE.kubernetes,
         **{name.upper(): address for name, address in addresses.items()},
     }
@@ -188,6 +199,19 @@ def test_verify_sees_on_a_worker(worker_lab: Lab) -> None:
 def test_verify_sees_on_nodes_of_etcd(etcd_lab: Lab) -> None:
     """What only a lab with etcd on nodes of its own can get wrong."""
     _expect_seen(etcd_lab, MEMBERS)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("batch", DUAL, ids=lambda batch: batch.name.replace(" ", "-"))
+def test_verify_sees_the_second_family(dual_lab: Lab, batch: Batch) -> None:
+    """What only a lab with two address families can get wrong, and the first one goes on."""
+    _expect_seen(dual_lab, batch)
+
+
+@pytest.mark.e2e
+def test_verify_sees_ipv4_in_an_ipv6_lab(ipv6_lab: Lab) -> None:
+    """What only a lab without it can get wrong."""
+    _expect_seen(ipv6_lab, ONLY_IPV6)
 
 
 @pytest.mark.e2e

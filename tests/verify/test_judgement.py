@@ -13,6 +13,7 @@ import pytest
 from labtool import spec
 from labtool.host import HostFacts
 from labtool.topology import Topology, plan
+from labtool.verify import registry
 from labtool.verify.jobs import jobs
 from labtool.verify.model import CheckFailed, node_of
 from labtool.verify.snapshot import Lab, NodeView
@@ -55,7 +56,7 @@ def test_t16_a_clock_behind_is_found(see: See) -> None:
 @pytest.mark.parametrize(("value", "words"), [(None, "not loaded"), ("0\n", "is 0, not 1")])
 def test_t14_bridged_traffic_must_pass_the_rules(see: See, value: str | None, words: str) -> None:
     """T14: br_netfilter missing, or switched off."""
-    text = {} if value is None else {test_host.BRIDGE: value}
+    text = {} if value is None else {test_host.PROC + test_host.BRIDGE["ipv4"]: value}
     with pytest.raises(CheckFailed, match=words):
         test_host.test_bridge(see("m1", text=text))
 
@@ -455,6 +456,82 @@ def test_a_master_without_connections_is_named(see: See) -> None:
         test_load_balancer.test_spread(see("lb1", spread={"answers": [stats(), ok, later(3)]}))
 
 
+@pytest.fixture
+def both() -> Topology:
+    """A plan with two address families."""
+    asked = spec.build({"topology": "1-master-1-worker", "network": {"family": "dual"}})
+    facts = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
+    return plan(asked, facts, used_subnets=(), api_port=1)
+
+
+def test_t12_the_kernel_forwards_both_families(both: Topology) -> None:
+    """T12: one that is off is named."""
+    node = node_of(both, "w1")
+    for check, settings in (
+        (test_host.test_forwarding, test_host.FORWARD),
+        (test_host.test_bridge, test_host.BRIDGE),
+    ):
+        text = {test_host.PROC + path: "1\n" for path in settings.values()}
+        check(NodeView(both, node, {"text": text}))
+        for path in settings.values():
+            name = path.replace("/", ".")
+            off = {**text, test_host.PROC + path: "0\n"}
+            with pytest.raises(CheckFailed, match=f"{name} is 0, not 1"):
+                check(NodeView(both, node, {"text": off}))
+
+
+def test_t12_the_mtu_leaves_room_for_the_larger_header(both: Topology) -> None:
+    """T12: pods have one MTU for both families."""
+
+    def view(mtu: int) -> NodeView:
+        link = {
+            "flags": ["UP"], "mtu": mtu, "linkinfo": {"info_data": {"id": 1, "port": 8472}}
+        }  # fmt: skip
+        text = {"/sys/class/net/eth0/mtu": "1500\n"}
+        answers = {f"vxlan:{f}": ran(json.dumps([link])) for f in both.families}
+        return NodeView(both, node_of(both, "w1"), {"text": text, **answers})
+
+    for label, name in (("w1", "flannel.1"), ("w1:ipv6", "flannel-v6.1")):
+        test_flannel.test_vxlan(view(1430), label)
+        with pytest.raises(CheckFailed, match=f"{name} on w1 has MTU 1450; .* VXLAN takes 70"):
+            test_flannel.test_vxlan(view(1450), label)
+
+
+def test_rows_of_the_second_family(both: Topology, three_masters: Topology) -> None:
+    """Each check of addresses has them where there are two, and none where there is one."""
+    rows = {row.id: row for row in registry.rows(both)}
+    for check in ("PROXY-POD[w1", "PROXY-NODE-PORT[w1", "DNS-SERVICE[w1", "CNI-FLANNEL-TCP[m1>w1"):
+        assert f"V-{check}]" in rows
+        assert rows[f"V-{check}:ipv6]"].nodes[-1] == "w1"
+    assert "V-OBJECTS-FAMILIES" in rows
+    single = {row.id for row in registry.rows(three_masters)}
+    assert not [row for row in single if ":ipv" in row or "FAMILIES" in row or "HOST-IPV6" in row]
+
+
+def test_t12_an_ipv6_lab_listens_on_no_ipv4_address() -> None:
+    """T12: nor does anything in it talk so."""
+    asked = spec.build({"topology": "1-node", "network": {"family": "ipv6"}})
+    facts = HostFacts(2, 4, 2**34, 8192, 10**6, (), (), "6.1", is_root=False)
+    lab = plan(asked, facts, used_subnets=(), api_port=1)
+    (node,) = lab.nodes
+
+    def view(**answers: Any) -> NodeView:
+        return NodeView(lab, node, answers)
+
+    kubelet = 'users:(("kubelet",pid=7,fd=20))'
+    good = f"tcp LISTEN 0 1 [::1]:10248 [::]:* {kubelet}\nudp UNCONN 0 0 *:8472 *:*"
+    test_ports.test_known(view(listeners=ran(good)))
+    for line in (
+        f"tcp LISTEN 0 1 127.0.0.1:10248 0.0.0.0:* {kubelet}",
+        f"tcp LISTEN 0 1 0.0.0.0:10250 0.0.0.0:* {kubelet}",
+    ):
+        with pytest.raises(CheckFailed, match="unknown listener on m1: kubelet"):
+            test_ports.test_known(view(listeners=ran(line)))
+    test_host.test_ipv6(view(ipv4_connections=ran("")))
+    with pytest.raises(CheckFailed, match="talks over IPv4"):
+        test_host.test_ipv6(view(ipv4_connections=ran("0 0 172.18.0.2:5 172.18.0.3:6")))
+
+
 def test_flannels_own_file_is_read() -> None:
     """/run/flannel/subnet.env."""
     text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\n"
@@ -479,6 +556,15 @@ def test_the_signature_of_cluster_info() -> None:
 def test_answers_of_nslookup(text: str) -> None:
     """Two kinds of busybox, and bind's; never the server's own address."""
     assert test_dns.answers(text) == ["10.1.2.3"]
+
+
+def test_answers_of_nslookup_in_ipv6() -> None:
+    """The server may be in brackets."""
+    text = (
+        "Server:\t\tfd00:10:96::a\nAddress:\t[fd00:10:96::a]:53\n\n"
+        "Name:\ta.b\nAddress: fd00:10:244::7\n\n"
+    )
+    assert test_dns.answers(text) == ["fd00:10:244::7"]
 
 
 def test_no_answer_of_nslookup() -> None:

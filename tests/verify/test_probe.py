@@ -156,7 +156,11 @@ def test_addresses_of_a_dns_answer() -> None:
     alias = b"\xc0\x0c" + struct.pack(">HHIH", 5, 1, 5, 2) + b"\xc0\x0e"
     address = b"\xc0\x0e" + struct.pack(">HHIH", 1, 1, 5, 4) + bytes([10, 1, 2, 3])
     reply = header + question + alias + address
-    assert probe._a_records(reply, len(header + question)) == ["10.1.2.3"]
+    end = len(header + question)
+    assert probe._addresses(reply, end, socket.AF_INET) == ["10.1.2.3"]
+    assert probe._addresses(reply, end, socket.AF_INET6) == []
+    six = b"\xc0\x0e" + struct.pack(">HHIH", 28, 1, 5, 16) + b"\xfd" + b"\0" * 14 + b"\x07"
+    assert probe._addresses(header + question + alias + six, end, socket.AF_INET6) == ["fd00::7"]
 
 
 def test_steps_keep_their_order(server: int) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+from labtool.networks import in_url
 from labtool.verify import certs
 from labtool.verify.answers import (
     expect_ok,
@@ -14,7 +15,8 @@ from labtool.verify.answers import (
     is_ok,
     said,
 )
-from labtool.verify.jobs import AUDIT_LOG, AUDIT_MARK, KUBELET_CA
+from labtool.verify.job import KUBELET_CA
+from labtool.verify.jobs import AUDIT_LOG, AUDIT_MARK
 from labtool.verify.manifests import pod_on
 from labtool.verify.model import cluster as cluster_nodes
 from labtool.verify.model import etcd_members, expect, masters, with_pods
@@ -36,7 +38,7 @@ def flags(node: NodeView) -> dict[str, str]:
 
 
 def _base(node: NodeView) -> str:
-    return f"https://{node.address}:6443"
+    return f"https://{node.url_host}:6443"
 
 
 def _healthy(node: NodeView, what: str) -> None:
@@ -130,7 +132,7 @@ def test_anonymous(node: NodeView) -> None:
     on=masters,
 )
 def test_etcd(node: NodeView) -> None:
-    wanted = {f"https://{m.address}:2379" for m in node.topology.etcd_members}
+    wanted = {f"https://{m.url_host}:2379" for m in node.topology.etcd_members}
     found = set(flags(node).get("--etcd-servers", "").split(","))
     expect(
         found == wanted,
@@ -156,7 +158,7 @@ def test_etcd(node: NodeView) -> None:
 )
 def test_cert(node: NodeView) -> None:
     answer = node["readyz"]
-    tried = f"a TLS handshake with {node.address}:6443, trusting {KUBELET_CA}"
+    tried = f"a TLS handshake with {node.url_host}:6443, trusting {KUBELET_CA}"
     expect(
         answer.get("certificate"),
         f"the certificate of kube-apiserver on {node.name} does not verify",
@@ -186,7 +188,7 @@ def test_cert(node: NodeView) -> None:
     on=masters,
 )
 def test_tls(node: NodeView) -> None:
-    for key, where in (("readyz", node.address), ("api_loopback", "127.0.0.1")):
+    for key, where in (("readyz", node.url_host), ("api_loopback", node.loopback)):
         version = node[key].get("tls")
         expect(
             version in {"TLSv1.2", "TLSv1.3"},
@@ -203,7 +205,7 @@ def test_tls(node: NodeView) -> None:
     on=cluster_nodes,
 )
 def test_service(node: NodeView) -> None:
-    url = f"https://{node.topology.api_service_address}:443/readyz"
+    url = f"https://{in_url(node.topology.api_service_address)}:443/readyz"
     expect_ok(node["service_address"], url, f"the Service kubernetes, from {node.name},")
 
 

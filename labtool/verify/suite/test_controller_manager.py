@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 def test_healthz(node: NodeView) -> None:
     who = f"kube-controller-manager on {node.name}"
-    expect_ok(node["kcm_healthz"], "https://127.0.0.1:10257/healthz", who)
+    expect_ok(node["kcm_healthz"], f"https://{node.loopback}:10257/healthz", who)
 
 
 @check(
@@ -43,7 +43,7 @@ def test_healthz(node: NodeView) -> None:
     on=masters,
 )
 def test_metrics(node: NodeView) -> None:
-    who, url = f"kube-controller-manager on {node.name}", "https://127.0.0.1:10257/metrics"
+    who, url = f"kube-controller-manager on {node.name}", f"https://{node.loopback}:10257/metrics"
     expect_status(node["kcm_metrics"], {401, 403}, url, "an anonymous client", who)
 
 

@@ -7,8 +7,10 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
+from labtool import networks
+from labtool.networks import IPV4, IPV6
 from labtool.verify.manifests import pod_on
-from labtool.verify.model import cluster, expect, once, with_pods
+from labtool.verify.model import cluster, expect, family_of, once, per_family, with_pods
 from labtool.verify.objects import NAMESPACE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
@@ -27,11 +29,17 @@ PODS = f"/api/v1/namespaces/kube-system/pods?{LABEL}"
 def answers(text: str) -> list[str]:
     """The addresses in what nslookup prints, without the server's own."""
     _, _, after = text.partition("\n\n")
-    return re.findall(r"^Address(?: \d+)?:\s+(\d+\.\d+\.\d+\.\d+)", after, re.MULTILINE)
+    return re.findall(r"^Address(?: \d+)?:\s+([\da-f.:]*[.:][\da-f]+)\s*$", after, re.MULTILINE)
 
 
-def _lookup(cluster: Cluster, pod: str, name: str, server: str = "") -> str:
-    line = f"nslookup -type=a {shlex.quote(name)} {server}".strip()
+def lookup(name: str, family: str, server: str = "") -> str:
+    """The shell line that asks for a name's addresses of one family."""
+    record = {IPV4: "a", IPV6: "aaaa"}[family]
+    return f"nslookup -type={record} {shlex.quote(name)} {server}".strip()
+
+
+def _lookup(cluster: Cluster, pod: str, name: str, family: str, server: str = "") -> str:
+    line = lookup(name, family, server)
     out, error = cluster.shell(pod, line)
     return out if not error else f"{out}\n{error}"
 
@@ -40,7 +48,7 @@ def _expect_answer(cluster: Cluster, pod: str, name: str, wanted: str, server: s
     last: list[str] = []
 
     def found() -> list[str]:
-        last[:] = [_lookup(cluster, pod, name, server)]
+        last[:] = [_lookup(cluster, pod, name, networks.family(wanted), server)]
         return answers(last[0])
 
     got = wait(f"{name} resolves in pod {pod}", found, seconds=8, last=lambda: "".join(last))
@@ -56,12 +64,12 @@ def _expect_answer(cluster: Cluster, pod: str, name: str, wanted: str, server: s
     "DNS-SERVICE",
     "a Service's name resolves from a pod on the node, short and in full",
     component="coredns",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_service(node: NodeView, cluster: Cluster) -> None:
+def test_service(node: NodeView, where: str, cluster: Cluster) -> None:
     pod, domain = pod_on("probe", node.name), cluster.topology.domain
-    address = cluster.service("probe")["clusterIP"]
+    address = cluster.service_address("probe", family_of(node.topology, where))
     _expect_answer(cluster, pod, f"probe.{NAMESPACE}.svc.{domain}.", address)
     # The short name needs the search list that the kubelet writes.
     found = cluster.dial(pod, "probe", 80)
@@ -72,15 +80,14 @@ def test_service(node: NodeView, cluster: Cluster) -> None:
     "DNS-POD",
     "a pod's own name below its headless Service resolves to its address",
     component="coredns",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_pod(node: NodeView, cluster: Cluster) -> None:
+def test_pod(node: NodeView, where: str, cluster: Cluster) -> None:
     target = cluster.topology.cluster_nodes[-1].name
     name = f"{pod_on('probe', target)}.pods.{NAMESPACE}.svc.{cluster.topology.domain}."
-    _expect_answer(
-        cluster, pod_on("probe", node.name), name, cluster.address(pod_on("probe", target))
-    )
+    wanted = cluster.address(pod_on("probe", target), family_of(node.topology, where))
+    _expect_answer(cluster, pod_on("probe", node.name), name, wanted)
 
 
 @check(
@@ -109,7 +116,7 @@ def test_node(node: NodeView, cluster: Cluster) -> None:
     expect(
         answer.get("addresses") == [cluster.address(pod_on("probe", first))],
         f"{cluster.topology.dns_address} gave {node.name} no right answer",
-        tried=f"an A query for probe-{first}.pods.{NAMESPACE} to {cluster.topology.dns_address}",
+        tried=f"a query for probe-{first}.pods.{NAMESPACE} to {cluster.topology.dns_address}",
         got=answer.get("error") or answer,
     )
 
@@ -131,7 +138,7 @@ def test_unknown(node: NodeView, cluster: Cluster) -> None:
 
     def denied() -> bool:
         began = time.monotonic()
-        text = _lookup(cluster, pod, name)
+        text = _lookup(cluster, pod, name, cluster.topology.families[0])
         last[:] = [(text, time.monotonic() - began)]
         return "NXDOMAIN" in text and last[0][1] < QUICK_SECONDS
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_refused, is_ok, said
-from labtool.verify.jobs import ETCD_PKI, members_tried_from
+from labtool.verify.etcd_jobs import members_tried_from
+from labtool.verify.job import ETCD_PKI
 from labtool.verify.model import etcd_members, etcd_nodes, expect, once
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
@@ -48,7 +49,7 @@ def test_health(node: NodeView) -> None:
     expect(
         done["code"] == 0 and '"health":true' in done["out"],
         f"the etcd member on {node.name} is not healthy",
-        tried="etcdctl --endpoints=https://127.0.0.1:2379 endpoint health",
+        tried=f"etcdctl --endpoints=https://{node.loopback}:2379 endpoint health",
         got=done["out"] or done["err"],
     )
 
@@ -61,7 +62,7 @@ def test_health(node: NodeView) -> None:
 )
 def test_members(node: NodeView) -> None:
     wanted = {
-        n.name: (f"https://{n.address}:2380", f"https://{n.address}:2379")
+        n.name: (f"https://{n.url_host}:2380", f"https://{n.url_host}:2379")
         for n in node.topology.etcd_members
     }
     found = members(node)
@@ -206,13 +207,13 @@ def test_peer_tls(node: NodeView, lab: Lab) -> None:
 
 
 def _port(node: NodeView, lab: Lab, port: int, key: str, path: str) -> None:
-    url, who = f"https://{node.address}:{port}{path}", f"etcd on {node.name}"
+    url, who = f"https://{node.url_host}:{port}{path}", f"etcd on {node.name}"
     expect_ok(node[key], url, who)
     expect_refused(node[f"etcd_{port}_nobody"], url, "a client without a certificate", who)
     stranger = next(m for m in lab.masters if node.node in members_tried_from(lab.topology, m.node))
     for which, words in STRANGERS.items():
         expect_refused(stranger[f"etcd_{port}_{which}:{node.name}"], url, words, who)
-    plain = f"http://{node.address}:{port}{path}"
+    plain = f"http://{node.url_host}:{port}{path}"
     expect_refused(node[f"etcd_{port}_plain"], plain, "plain HTTP", who)
 
 
@@ -223,7 +224,8 @@ def _port(node: NodeView, lab: Lab, port: int, key: str, path: str) -> None:
     on=etcd_members,
 )
 def test_server_cert(node: NodeView) -> None:
-    _served(node, "etcd_client", 2379, (node.name, "localhost", node.address, "127.0.0.1"))
+    names = (node.name, "localhost", *node.node.addresses, node.topology.loopback)
+    _served(node, "etcd_client", 2379, names)
 
 
 @check(
@@ -233,12 +235,12 @@ def test_server_cert(node: NodeView) -> None:
     on=etcd_members,
 )
 def test_peer_cert(node: NodeView) -> None:
-    _served(node, "etcd_2380_nobody", 2380, (node.name, node.address))
+    _served(node, "etcd_2380_nobody", 2380, (node.name, *node.node.addresses))
 
 
 def _served(node: NodeView, key: str, port: int, wanted: tuple[str, ...]) -> None:
     answer = node[key]
-    tried = f"a TLS handshake with {node.address}:{port}"
+    tried = f"a TLS handshake with {node.url_host}:{port}"
     expect(
         answer.get("certificate"),
         f"etcd on {node.name} showed no certificate on port {port}",
@@ -269,11 +271,11 @@ def _served(node: NodeView, key: str, port: int, wanted: tuple[str, ...]) -> Non
     on=etcd_members,
 )
 def test_metrics(node: NodeView) -> None:
-    url = "http://127.0.0.1:2381/metrics"
+    url = f"http://{node.loopback}:2381/metrics"
     expect_ok(node["etcd_metrics"], url, f"etcd on {node.name}")
     body = node["etcd_metrics"]["body"]
     expect("etcd_server_has_leader 1" in body, f"etcd on {node.name} has no leader", tried=url)
-    outside = f"http://{node.address}:2381/metrics"
+    outside = f"http://{node.url_host}:2381/metrics"
     expect(
         not is_ok(node["etcd_metrics_outside"]),
         f"etcd on {node.name} serves metrics to the network",

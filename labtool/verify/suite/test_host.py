@@ -6,14 +6,19 @@ import ipaddress
 
 import yaml
 
+from labtool.networks import IPV4, IPV6
 from labtool.verify.model import CheckFailed, cluster, expect, machines
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
 # etcd warns from there on (server/etcdserver/api/rafthttp/probing_status.go).
 CLOCK_SECONDS = 1.0
-FORWARD = "/proc/sys/net/ipv4/ip_forward"
-BRIDGE = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+PROC = "/proc/sys/"
+FORWARD = {IPV4: "net/ipv4/ip_forward", IPV6: "net/ipv6/conf/all/forwarding"}
+BRIDGE = {
+    IPV4: "net/bridge/bridge-nf-call-iptables",
+    IPV6: "net/bridge/bridge-nf-call-ip6tables",
+}
 RESOLV = "/etc/kubernetes/resolv.conf"
 
 
@@ -28,13 +33,14 @@ def test_hostname(node: NodeView) -> None:
     # kubeadm lowers the letters of a host name, and an inventory may give the node another one.
     wanted = node.node.own_name
     expect(name == wanted, f"the host name is {name}, not {wanted}", tried="hostname", got=name)
-    found = node.output("own_address").split()
-    expect(
-        node.address in found,
-        f"{node.name} does not resolve to {node.address} on itself",
-        tried=f"getent ahostsv4 {node.name}",
-        got=" ".join(found[:1]),
-    )
+    for family, address in zip(node.topology.families, node.node.addresses, strict=True):
+        found = node.output(f"own_address:{family}").split()
+        expect(
+            address in found,
+            f"{node.name} does not resolve to {address} on itself",
+            tried=f"getent ahostsv{family[-1]} {node.name}",
+            got=" ".join(found[:1]),
+        )
 
 
 @check(
@@ -100,28 +106,43 @@ def test_time(node: NodeView) -> None:
     on=cluster,
 )
 def test_forwarding(node: NodeView) -> None:
-    value = node.text(FORWARD).strip()
-    expect(
-        value == "1", f"net.ipv4.ip_forward is {value}, not 1", tried=f"cat {FORWARD}", got=value
-    )
+    for path in (FORWARD[family] for family in node.topology.families):
+        _expect_on(node, path, "this kernel has no such setting")
 
 
 @check(
     "HOST-BRIDGE",
-    "traffic between pods of one node passes the Service rules too (bridge-nf-call-iptables)",
+    "traffic between pods of one node passes the Service rules too (bridge-nf-call)",
     component="kube-proxy",
     on=cluster,
 )
 def test_bridge(node: NodeView) -> None:
-    value = node["text"].get(BRIDGE)
+    for path in (BRIDGE[family] for family in node.topology.families):
+        _expect_on(node, path, "br_netfilter is not loaded")
+
+
+def _expect_on(node: NodeView, path: str, absent: str) -> None:
+    """Fail unless a kernel setting is 1."""
+    value, tried = node["text"].get(PROC + path), f"cat {PROC}{path}"
+    expect(value is not None, absent, tried=tried, got="no such file")
+    value = str(value).strip()
+    name = path.replace("/", ".")
+    expect(value == "1", f"{name} is {value}, not 1", tried=tried, got=value)
+
+
+@check(
+    "HOST-IPV6",
+    "nothing on a machine of an IPv6-only lab talks over IPv4, whose address is the engine's alone",
+    component="kubelet",
+    on=lambda topology: machines(topology) if topology.families == (IPV6,) else (),
+)
+def test_ipv6(node: NodeView) -> None:
+    found = node.output("ipv4_connections").strip()
     expect(
-        value is not None, "br_netfilter is not loaded", tried=f"cat {BRIDGE}", got="no such file"
-    )
-    expect(
-        str(value).strip() == "1",
-        f"net.bridge.bridge-nf-call-iptables is {str(value).strip()}, not 1",
-        tried=f"cat {BRIDGE}",
-        got=value,
+        not found,
+        f"something on {node.name} talks over IPv4",
+        tried="ss -Hntp4 state established",
+        got=found,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from labtool.verify.answers import said
-from labtool.verify.jobs import web
+from labtool.verify.job import web
 from labtool.verify.model import expect, masters, once
 from labtool.verify.objects import meta
 from labtool.verify.registry import check
@@ -88,7 +88,7 @@ def test_config(api: Api, lab: Lab) -> None:
 
 def _expect_etcd(topology: Topology, found: dict[str, Any]) -> None:
     """Where kubeadm believes etcd to be: its upgrades and resets go by it."""
-    wanted = [f"https://{m.address}:2379" for m in topology.etcd_members]
+    wanted = [f"https://{m.url_host}:2379" for m in topology.etcd_members]
     if topology.etcd_external:
         holds = sorted(found.get("external", {}).get("endpoints", [])) == sorted(wanted)
     else:
@@ -131,7 +131,7 @@ def test_kubelet_config(api: Api, lab: Lab) -> None:
 )
 def test_cluster_info(lab: Lab, cluster: Cluster) -> None:
     first = lab.topology.masters[0]
-    answer = cluster.look_from(first, "info", web(f"https://{first.address}:6443{PUBLIC}"))
+    answer = cluster.look_from(first, "info", web(f"https://{first.url_host}:6443{PUBLIC}"))
     expect(
         answer.get("status") == 200,  # noqa: PLR2004
         "an anonymous client can't read cluster-info, so `kubeadm join` can't either",

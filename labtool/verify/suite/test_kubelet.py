@@ -13,7 +13,8 @@ import yaml
 from labtool.components import RunsAs
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_status, is_ok, said
-from labtool.verify.jobs import KUBELET_CA, KUBELET_CERT
+from labtool.verify.job import KUBELET_CA
+from labtool.verify.jobs import KUBELET_CERT
 from labtool.verify.manifests import pod_on
 from labtool.verify.model import (
     cluster,
@@ -104,7 +105,9 @@ def test_flags(node: NodeView) -> None:
     on=cluster,
 )
 def test_healthz(node: NodeView) -> None:
-    expect_ok(node["kubelet_healthz"], "http://127.0.0.1:10248/healthz", f"kubelet on {node.name}")
+    expect_ok(
+        node["kubelet_healthz"], f"http://{node.loopback}:10248/healthz", f"kubelet on {node.name}"
+    )
 
 
 @check(
@@ -115,7 +118,7 @@ def test_healthz(node: NodeView) -> None:
 )
 def test_anonymous(node: NodeView) -> None:
     expect_status(
-        node["kubelet_anonymous"], {401}, f"https://{node.address}:10250/pods",
+        node["kubelet_anonymous"], {401}, f"https://{node.url_host}:10250/pods",
         "an anonymous client", f"the kubelet on {node.name}",
     )  # fmt: skip
 
@@ -132,7 +135,7 @@ def test_serving_cert(node: NodeView) -> None:
         expect(
             answer.get("tls") and answer.get("certificate"),
             f"the kubelet's certificate on {node.name} is not valid for {name}",
-            tried=f"a TLS handshake with {node.address}:10250 as {name}, trusting {KUBELET_CA}",
+            tried=f"a TLS handshake with {node.url_host}:10250 as {name}, trusting {KUBELET_CA}",
             got=said(answer),
         )
 
@@ -216,8 +219,8 @@ def test_node(node: NodeView, api: Api) -> None:
         )
     addresses = [a["address"] for a in status["addresses"] if a["type"] == "InternalIP"]
     expect(
-        addresses == [node.address],
-        f"node {node.name} is known by {addresses}, not {node.address}",
+        addresses == list(node.node.addresses),
+        f"node {node.name} is known by {addresses}, not {', '.join(node.node.addresses)}",
         tried=f"GET /api/v1/nodes/{node.name}",
         got=status["addresses"],
     )

@@ -95,21 +95,21 @@ def test_backends(node: NodeView) -> None:
     expect(
         set(found) == wanted,
         f"haproxy does not have exactly {', '.join(sorted(wanted))} behind it",
-        tried="GET http://127.0.0.1:8404/stats;csv",
+        tried=f"GET http://{node.loopback}:8404/stats;csv",
         got=", ".join(sorted(found)) or "nobody",
     )
     for name, row in found.items():
         expect(
             row["status"] == "UP",
             f"haproxy has taken {name} out: {row['check_status']} {row.get('last_chk', '')}",
-            tried="GET http://127.0.0.1:8404/stats;csv",
+            tried=f"GET http://{node.loopback}:8404/stats;csv",
             got=f"{name}: {row['status']}",
             node=name,
         )
         expect(
             (row["check_status"], row.get("check_code")) in {("L7OK", "200"), ("* L7OK", "0")},
             f"haproxy's check of {name} is no HTTP request that got 200",
-            tried="GET http://127.0.0.1:8404/stats;csv",
+            tried=f"GET http://{node.loopback}:8404/stats;csv",
             got=f"{row['check_status']} {row.get('check_code')}",
             node=name,
         )
@@ -137,7 +137,7 @@ def test_spread(node: NodeView) -> None:
     expect(
         not failed,
         f"{len(failed)} of {asked} connections through haproxy got no answer",
-        tried=f"GET https://127.0.0.1:6443/livez on {node.name}",
+        tried=f"GET https://{node.loopback}:6443/livez on {node.name}",
         got=said(failed[0]) if failed else "",
     )
 
@@ -147,7 +147,7 @@ def _statistics(node: NodeView, which: int) -> str:
     expect(
         is_ok(answer),
         "haproxy's statistics page does not answer on loopback",
-        tried="GET http://127.0.0.1:8404/stats;csv",
+        tried=f"GET http://{node.loopback}:8404/stats;csv",
         got=said(answer),
     )
     return str(answer["body"])
@@ -164,7 +164,7 @@ def test_statistics(node: NodeView) -> None:
     expect(
         not is_ok(node["stats_outside"]),
         "haproxy shows its statistics to the network",
-        tried=f"GET http://{node.address}:8404/stats",
+        tried=f"GET http://{node.url_host}:8404/stats",
         got=said(node["stats_outside"]),
     )
 

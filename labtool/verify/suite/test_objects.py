@@ -22,7 +22,7 @@ from labtool.verify.objects import (
     pod_spec,
 )
 from labtool.verify.registry import check
-from labtool.verify.suite.test_dns import answers
+from labtool.verify.suite.test_dns import answers, lookup
 from labtool.verify.waits import wait
 from labtool.verify.world import is_gone, is_ready
 
@@ -64,7 +64,7 @@ def test_pod(cluster: Cluster) -> None:
 )
 def test_service(cluster: Cluster) -> None:
     names = {pod_on("probe", n.name) for n in cluster.topology.cluster_nodes}
-    wanted = {cluster.address(name) for name in names}
+    wanted = {cluster.address(name, f) for name in names for f in cluster.topology.families}
     path = (
         f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
         "?labelSelector=kubernetes.io%2Fservice-name%3Dprobe"
@@ -212,7 +212,7 @@ def test_stateful_dns(cluster: Cluster) -> None:
     last: list[str] = []
 
     def resolved() -> bool:
-        out = cluster.shell(client, f"nslookup -type=a {name}")
+        out = cluster.shell(client, lookup(name, cluster.topology.families[0]))
         last[:] = list(out)
         return answers(out[0]) == [cluster.address("ordered-1")]
 

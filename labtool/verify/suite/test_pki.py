@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from labtool.verify import certs
-from labtool.verify.jobs import PKI
+from labtool.verify.job import PKI
 from labtool.verify.model import (
     CheckFailed,
     cluster,

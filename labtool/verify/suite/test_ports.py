@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from labtool.components import Bind, Component, Port, RunsAs
+from labtool.networks import IPV4
 from labtool.topology import Node, Topology
 from labtool.verify.answers import ERRORS
 from labtool.verify.model import CheckFailed, expect, machines, node_of
@@ -14,7 +15,9 @@ from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 
 ENGINE_RESOLVER = "127.0.0.11"
-_EVERY = {"0.0.0.0", "*", "::"}  # noqa: S104 - what others bind to, not we
+# `ss` writes so of sockets for both families, for IPv6, and for IPv4.
+_EVERY = {"*", "::"}
+_EVERY_IPV4 = "0.0.0.0"  # noqa: S104 - what others bind to, not we
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def in_table(listener: Listener, topology: Topology, node: Node) -> bool:
         engine = any(c.runs_as is RunsAs.ENGINE for c in topology.components(node))
         return engine and not listener.process
     return any(
-        matches(listener, component, port) and listener.address in allowed(port, node)
+        matches(listener, component, port) and listener.address in allowed(port, topology, node)
         for component, port in table(topology, node)
     )
 
@@ -74,14 +77,14 @@ def matches(listener: Listener, component: Component, port: Port) -> bool:
     )
 
 
-def allowed(port: Port, node: Node) -> set[str]:
-    """The addresses that a port may listen on."""
-    loopback = {"127.0.0.1", "::1"}
+def allowed(port: Port, topology: Topology, node: Node) -> set[str]:
+    """The addresses that a port may listen on: none of a family that the lab is without."""
+    every = _EVERY | {_EVERY_IPV4} if IPV4 in topology.families else _EVERY
     return {
-        Bind.ANY: _EVERY,
-        Bind.NODE: {node.address} | loopback,
+        Bind.ANY: every,
+        Bind.NODE: {node.address, topology.loopback},
         Bind.NODE_ONLY: {node.address},
-        Bind.LOOPBACK: loopback,
+        Bind.LOOPBACK: {topology.loopback},
     }[port.bind]
 
 
@@ -134,7 +137,7 @@ def test_open(where: str, lab: Lab) -> None:
         tried="ss -lntup",
         got=_listing(listeners) or "nobody listens there",
     )
-    wrong = [x for x in listeners if x.address not in allowed(port, node)]
+    wrong = [x for x in listeners if x.address not in allowed(port, lab.topology, node)]
     expect(
         not wrong,
         f"{what} listens on the wrong address of {name}: {_listing(wrong)}",

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from labtool.networks import host_port
 from labtool.verify.answers import expect_ok
 from labtool.verify.manifests import pod_on
-from labtool.verify.model import CheckFailed, cluster, expect, once, with_pods
+from labtool.verify.model import (
+    CheckFailed,
+    cluster,
+    expect,
+    family_of,
+    once,
+    per_family,
+    with_pods,
+)
 from labtool.verify.objects import CORE, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
@@ -27,7 +36,7 @@ BALANCE_TRIES = 24
     on=cluster,
 )
 def test_mode(node: NodeView) -> None:
-    url, who = "http://127.0.0.1:10249/proxyMode", f"kube-proxy on {node.name}"
+    url, who = f"http://{node.loopback}:10249/proxyMode", f"kube-proxy on {node.name}"
     expect_ok(node["proxy_mode"], url, who)
     found, wanted = node["proxy_mode"]["body"].strip(), node.topology.spec["proxy_mode"]
     expect(
@@ -42,31 +51,35 @@ def test_mode(node: NodeView) -> None:
     on=cluster,
 )
 def test_healthz(node: NodeView) -> None:
-    expect_ok(node["proxy_healthz"], "http://127.0.0.1:10256/healthz", f"kube-proxy on {node.name}")
+    expect_ok(
+        node["proxy_healthz"], f"http://{node.loopback}:10256/healthz", f"kube-proxy on {node.name}"
+    )
 
 
 @check(
     "PROXY-NODE",
     "a ClusterIP answers from the node itself",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_from_node(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.service("probe")["clusterIP"]
-    answer = cluster.reach(node.name)["cluster_ip"]
-    expect_ok(answer, f"http://{address}:80/hostname", f"Service probe, from {node.name},")
+def test_from_node(node: NodeView, where: str, cluster: Cluster) -> None:
+    family = family_of(node.topology, where)
+    address = cluster.service_address("probe", family)
+    answer = cluster.reach(node.name)[f"cluster_ip:{family}"]
+    url = f"http://{host_port(address, 80)}/hostname"
+    expect_ok(answer, url, f"Service probe, from {node.name},")
 
 
 @check(
     "PROXY-POD",
     "a ClusterIP answers from a pod on the node, over TCP and UDP",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_from_pod(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.service("probe")["clusterIP"]
+def test_from_pod(node: NodeView, where: str, cluster: Cluster) -> None:
+    address = cluster.service_address("probe", family_of(node.topology, where))
     pod = pod_on("probe", node.name)
     _soon(lambda: cluster.dial(pod, address, 80))
     _soon(lambda: cluster.dial(pod, address, 81, protocol="udp"))
@@ -76,11 +89,11 @@ def test_from_pod(node: NodeView, cluster: Cluster) -> None:
     "PROXY-SAME-NODE",
     "a Service answers a pod whose only endpoint is another pod of the same node",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_same_node(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.service("peer-local")["clusterIP"]
+def test_same_node(node: NodeView, where: str, cluster: Cluster) -> None:
+    address = cluster.service_address("peer-local", family_of(node.topology, where))
     cluster.ready(pod_on("peer", node.name))
     found = _soon(lambda: cluster.dial(pod_on("probe", node.name), address, 80))
     expect(
@@ -95,11 +108,11 @@ def test_same_node(node: NodeView, cluster: Cluster) -> None:
     "PROXY-HAIRPIN",
     "a pod reaches itself through its own Service",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_hairpin(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.service("peer-local")["clusterIP"]
+def test_hairpin(node: NodeView, where: str, cluster: Cluster) -> None:
+    address = cluster.service_address("peer-local", family_of(node.topology, where))
     found = _soon(lambda: cluster.dial(pod_on("peer", node.name), address, 80))
     expect(found == [pod_on("peer", node.name)], f"pod peer-{node.name} reached {found}", got=found)
 
@@ -108,14 +121,16 @@ def test_hairpin(node: NodeView, cluster: Cluster) -> None:
     "PROXY-NODE-PORT",
     "a NodePort answers on this node's address, asked from each node",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_node_port(node: NodeView, cluster: Cluster) -> None:
+def test_node_port(node: NodeView, where: str, cluster: Cluster) -> None:
     port = cluster.service("probe-nodes")["ports"][0]["nodePort"]
+    family = family_of(node.topology, where)
+    own = dict(zip(node.topology.families, node.node.addresses, strict=True))
     for other in cluster.topology.cluster_nodes:
-        answer = cluster.reach(other.name)[f"node_port:{node.name}"]
-        url = f"http://{node.address}:{port}/hostname"
+        answer = cluster.reach(other.name)[f"node_port:{node.name}:{family}"]
+        url = f"http://{host_port(own[family], port)}/hostname"
         expect_ok(answer, url, f"NodePort {port}, from {other.name},")
 
 
@@ -123,11 +138,11 @@ def test_node_port(node: NodeView, cluster: Cluster) -> None:
     "PROXY-AFFINITY",
     "with session affinity one client always gets the same pod",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_affinity(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.service("probe-sticky")["clusterIP"]
+def test_affinity(node: NodeView, where: str, cluster: Cluster) -> None:
+    address = cluster.service_address("probe-sticky", family_of(node.topology, where))
     pod = pod_on("probe", node.name)
     _soon(lambda: cluster.dial(pod, address, 80))
     found = cluster.dial(pod, address, 80, tries=STICKY_TRIES)
@@ -143,11 +158,11 @@ def test_affinity(node: NodeView, cluster: Cluster) -> None:
     "PROXY-BALANCE",
     "without session affinity connections are spread over all pods",
     component="kube-proxy",
-    on=with_pods(cluster),
+    on=with_pods(per_family(cluster)),
     uses=["probes"],
 )
-def test_balance(node: NodeView, cluster: Cluster) -> None:
-    address = cluster.service("probe")["clusterIP"]
+def test_balance(node: NodeView, where: str, cluster: Cluster) -> None:
+    address = cluster.service_address("probe", family_of(node.topology, where))
     wanted = {pod_on("probe", n.name) for n in cluster.topology.cluster_nodes}
     for name in wanted:
         cluster.ready(name)
@@ -174,7 +189,7 @@ def test_balance(node: NodeView, cluster: Cluster) -> None:
 )
 def test_endpoints(cluster: Cluster) -> None:
     client = pod_on("probe", cluster.topology.cluster_nodes[0].name)
-    address = cluster.service("gate")["clusterIP"]
+    address = cluster.service_address("gate")
 
     def answers() -> bool:
         try:

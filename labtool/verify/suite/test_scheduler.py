@@ -60,7 +60,7 @@ def _age(stamp: str) -> float:
 )
 def test_healthz(node: NodeView) -> None:
     who = f"kube-scheduler on {node.name}"
-    expect_ok(node["scheduler_healthz"], "https://127.0.0.1:10259/healthz", who)
+    expect_ok(node["scheduler_healthz"], f"https://{node.loopback}:10259/healthz", who)
 
 
 @check(
@@ -70,7 +70,7 @@ def test_healthz(node: NodeView) -> None:
     on=masters,
 )
 def test_metrics(node: NodeView) -> None:
-    who, url = f"kube-scheduler on {node.name}", "https://127.0.0.1:10259/metrics"
+    who, url = f"kube-scheduler on {node.name}", f"https://{node.loopback}:10259/metrics"
     expect_status(node["scheduler_metrics"], {401, 403}, url, "an anonymous client", who)
 
 

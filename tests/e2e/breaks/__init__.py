@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from breaks import cluster, control_plane, files, kubelets, members, network, objects
+from breaks import cluster, control_plane, families, files, kubelets, members, network, objects
 from breaks.model import Batch, Break, Step
 
 # Light ones first: what they touch is read by checks and by nothing that runs.
@@ -26,4 +26,8 @@ WORKER = files.WORKER
 # What only a lab with nodes for etcd can get wrong.
 MEMBERS = members.BATCH
 
-__all__ = ["BATCHES", "MEMBERS", "WORKER", "Batch", "Break", "Step"]
+# What only a lab with two address families, or with IPv6 alone, can get wrong.
+DUAL = (families.NETWORK, families.SERVICES)
+ONLY_IPV6 = families.ONLY_IPV6
+
+__all__ = ["BATCHES", "DUAL", "MEMBERS", "ONLY_IPV6", "WORKER", "Batch", "Break", "Step"]

@@ -18,7 +18,8 @@ _MAIN = "/spec/containers/0"
 Operation = tuple[str, str, Any]
 
 
-def _put(path: str, value: Any) -> Operation:
+def put(path: str, value: Any) -> Operation:
+    """One field with another value."""
     return ("replace", path, value)
 
 
@@ -82,7 +83,7 @@ def _policy(resource: str, name: str, operations: tuple[Operation, ...]) -> list
     ]
 
 
-def _changed(
+def changed(
     name: str,
     resource: str,
     operations: tuple[Operation, ...],
@@ -100,18 +101,18 @@ _TITLES = "mutatingadmissionpolicy,mutatingadmissionpolicybinding"
 _SLOW_START = {"postStart": {"sleep": {"seconds": 3}}}
 _SLOW_END = {"preStop": {"sleep": {"seconds": 15}}}
 _PODS = (
-    _changed(
+    changed(
         "a pod for a scheduler that isn't there: plain",
         "/pods",
-        (_put("/spec/schedulerName", "nobody"),),
+        (put("/spec/schedulerName", "nobody"),),
         {"SCHEDULER-POD": "a new pod gets a node from the scheduler"},
     ),
-    _changed(
+    changed(
         "a pod that is put elsewhere, and takes its time to go: affine",
         "/pods",
         (
-            _put(f"{_AFFINITY}/nodeSelectorTerms/0/matchExpressions/0/values/0", "m1"),
-            _put("/spec/terminationGracePeriodSeconds", 30),
+            put(f"{_AFFINITY}/nodeSelectorTerms/0/matchExpressions/0/values/0", "m1"),
+            put("/spec/terminationGracePeriodSeconds", 30),
             _add(f"{_MAIN}/lifecycle", _SLOW_END),
         ),
         {
@@ -119,25 +120,25 @@ _PODS = (
             "OBJECTS-POD": "a deleted pod is gone",
         },
     ),
-    _changed(
+    changed(
         "a pod that fits anywhere: nowhere",
         "/pods",
         (_remove("/spec/affinity"),),
         {"SCHEDULER-NOWHERE": "the scheduler says why a pod fits nowhere"},
     ),
-    _changed(
+    changed(
         "no liveness probe: liveness",
         "/pods",
         (_remove(f"{_MAIN}/livenessProbe"),),
         {"KUBELET-LIVENESS": "the container with the failing probe is started again"},
     ),
-    _changed(
+    changed(
         "no readiness probe: gated",
         "/pods",
         (_remove(f"{_MAIN}/readinessProbe"),),
         {"KUBELET-READINESS": "is Ready though its readiness probe can't succeed yet"},
     ),
-    _changed(
+    changed(
         "no readiness probe, behind a Service: gate",
         "/pods",
         (_remove(f"{_MAIN}/readinessProbe"),),
@@ -146,20 +147,20 @@ _PODS = (
             "|no longer leads to a pod that is not ready"
         },
     ),
-    _changed(
+    changed(
         "a file that no change reaches, and one that all can read: config",
         "/pods",
         (
-            _put(f"{_MAIN}/volumeMounts/0/mountPath", "/config/key"),
+            put(f"{_MAIN}/volumeMounts/0/mountPath", "/config/key"),
             _add(f"{_MAIN}/volumeMounts/0/subPath", "key"),
-            _put("/spec/volumes/1/secret/defaultMode", 0o644),
+            put("/spec/volumes/1/secret/defaultMode", 0o644),
         ),
         {
             "OBJECTS-CONFIGMAP": "a change of the ConfigMap reaches the file",
             "OBJECTS-SECRET": "the Secret's file has mode 644, not 400",
         },
     ),
-    _changed(
+    changed(
         "a pod with its node's address: peer-m3",
         "/pods",
         (_add("/spec/hostNetwork", value=True),),
@@ -167,25 +168,25 @@ _PODS = (
     ),
 )
 _SERVICES = (
-    _changed(
+    changed(
         "no session affinity: probe-sticky",
         "/services",
-        (_put("/spec/sessionAffinity", "None"), _remove("/spec/sessionAffinityConfig")),
+        (put("/spec/sessionAffinity", "None"), _remove("/spec/sessionAffinityConfig")),
         each("PROXY-AFFINITY", "a client on {} was sent to . pods in spite of session affinity"),
     ),
-    _changed(
+    changed(
         "session affinity: probe",
         "/services",
         (
-            _put("/spec/sessionAffinity", "ClientIP"),
+            put("/spec/sessionAffinity", "ClientIP"),
             _add("/spec/sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}}),
         ),
         each("PROXY-BALANCE", "connections from {} reach every pod of a Service"),
     ),
-    _changed(
+    changed(
         "a port where nobody listens: webhook",
         "/services",
-        (_put("/spec/ports/0/targetPort", 8444),),
+        (put("/spec/ports/0/targetPort", 8444),),
         {
             "APISERVER-ADMISSION-VALIDATING": "the API server reaches the webhook",
             "APISERVER-ADMISSION-MUTATING": "the API server reaches the webhook",
@@ -193,31 +194,31 @@ _SERVICES = (
     ),
 )
 _WORKLOADS = (
-    _changed(
+    changed(
         "all pods are replaced at once: web",
         "apps/deployments",
         (
-            _put("/spec/strategy/rollingUpdate/maxUnavailable", 2),
-            _put("/spec/strategy/rollingUpdate/maxSurge", 0),
+            put("/spec/strategy/rollingUpdate/maxUnavailable", 2),
+            put("/spec/strategy/rollingUpdate/maxSurge", 0),
         ),
         {"OBJECTS-DEPLOYMENT": "a pod was missing while the Deployment was rolled out"},
     ),
-    _changed(
+    changed(
         "no pods: replaced",
         "apps/deployments",
-        (_put("/spec/replicas", 0),),
+        (put("/spec/replicas", 0),),
         {
             "KCM-REPLICAS": "the Deployment gets a pod",
             "KCM-REPLACEMENT": "the Deployment's pod is ready",
         },
     ),
-    _changed(
+    changed(
         "pods in no order and without names: ordered",
         "apps/statefulsets",
         (
-            _put("/spec/podManagementPolicy", "Parallel"),
-            _put("/spec/serviceName", "other"),
-            _put("/spec/template/spec/terminationGracePeriodSeconds", 5),
+            put("/spec/podManagementPolicy", "Parallel"),
+            put("/spec/serviceName", "other"),
+            put("/spec/template/spec/terminationGracePeriodSeconds", 5),
             _add("/spec/template/spec/containers/0/lifecycle", _SLOW_START),
         ),
         {
@@ -225,44 +226,44 @@ _WORKLOADS = (
             "OBJECTS-STATEFULSET-DNS": r"ordered-1.ordered\S+ resolves to the pod's address",
         },
     ),
-    _changed(
+    changed(
         "for one node alone: daemon",
         "apps/daemonsets",
         (_add("/spec/template/spec/nodeSelector", {"kubernetes.io/hostname": "m1"}),),
         {"OBJECTS-DAEMONSET": "the DaemonSet has a ready pod on each node"},
     ),
-    _changed(
+    changed(
         "another program: job",
         "batch/jobs",
-        (_put("/spec/template/spec/containers/0/command/2", "echo other"),),
+        (put("/spec/template/spec/containers/0/command/2", "echo other"),),
         {"OBJECTS-JOB": "the Job's program printed something else"},
     ),
-    _changed(
+    changed(
         "never due: cron",
         "batch/cronjobs",
-        (_put("/spec/suspend", value=True),),
+        (put("/spec/suspend", value=True),),
         {"OBJECTS-CRONJOB": "the CronJob makes a Job"},
     ),
-    _changed(
+    changed(
         "a quota of more, that doesn't count: quota",
         "/resourcequotas",
-        (_put("/spec/hard/requests.cpu", "10"), _remove("/spec/hard/count~1configmaps")),
+        (put("/spec/hard/requests.cpu", "10"), _remove("/spec/hard/count~1configmaps")),
         {
             "OBJECTS-RESOURCEQUOTA": "the ResourceQuota counts",
             "APISERVER-ADMISSION-QUOTA": "a pod above the ResourceQuota was not refused for it",
         },
     ),
-    _changed(
+    changed(
         "other defaults, and no limit for pods: limits",
         "/limitranges",
-        (_put("/spec/limits/0/default/cpu", "60m"), _remove("/spec/limits/1")),
+        (put("/spec/limits/0/default/cpu", "60m"), _remove("/spec/limits/1")),
         {
             "OBJECTS-LIMITRANGE": "a pod above the LimitRange is refused",
             "APISERVER-ADMISSION-LIMITS": "did not get the LimitRange's defaults",
         },
     ),
 )
-_CLEANUP = Break(
+CLEANUP = Break(
     "",
     (
         Step(
@@ -279,7 +280,7 @@ _CLEANUP = Break(
 # Two batches, since waits in vain share one minute in each verify.
 PODS = Batch(
     "pods",
-    (_CLEANUP, *_PODS, *_SERVICES),
+    (CLEANUP, *_PODS, *_SERVICES),
     only=(
         "SCHEDULER", "KUBELET-LIVENESS", "KUBELET-READINESS", "OBJECTS-POD", "OBJECTS-SERVICE",
         "OBJECTS-CONFIGMAP", "OBJECTS-SECRET", "APISERVER-ADMISSION-VALIDATING",
@@ -289,7 +290,7 @@ PODS = Batch(
 )  # fmt: skip
 WORKLOADS = Batch(
     "workloads",
-    (_CLEANUP, *_WORKLOADS),
+    (CLEANUP, *_WORKLOADS),
     only=(
         "KCM", "OBJECTS-DEPLOYMENT", "OBJECTS-STATEFULSET", "OBJECTS-DAEMONSET", "OBJECTS-JOB",
         "OBJECTS-CRONJOB", "OBJECTS-RESOURCEQUOTA", "OBJECTS-LIMITRANGE",

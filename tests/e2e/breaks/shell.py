@@ -78,18 +78,20 @@ remount() {
     "s|^  volumes:|&\n  - name: other\n    hostPath: {path: /root/other/$1, type: File}|"
 }
 
-# drop RULE...: nftables rules in a table of our own, `HOOK: RULE`; pass: remove them
+# drop RULE...: nftables rules in a table of our own, `HOOK: RULE`, of IPv4 or $FAMILY (ip6),
+# behind those of kube-proxy or at $PRIORITY; pass: remove them
 drop() {
-  nft list table ip labtool_break >/dev/null 2>&1 || nft add table ip labtool_break
+  table="${FAMILY:-ip} labtool_break"
+  nft list table $table >/dev/null 2>&1 || nft add table $table
   for line; do
     hook=${line%%:*}
-    kind="filter hook $hook priority -5"
+    kind="filter hook $hook priority ${PRIORITY:--5}"
     if [ "$hook" = postrouting ]; then kind="nat hook $hook priority 50"; fi
-    nft "add chain ip labtool_break $hook { type $kind; }"
-    nft "add rule ip labtool_break $hook ${line#*:}"
+    nft "add chain $table $hook { type $kind; }"
+    nft "add rule $table $hook ${line#*:}"
   done
 }
-pass() { nft delete table ip labtool_break 2>/dev/null || true; }
+pass() { for f in ip ip6; do nft delete table $f labtool_break 2>/dev/null || true; done; }
 
 # condition NODE STATE: whether the API says so of a node's readiness
 condition() {
