@@ -15,6 +15,7 @@ import yaml
 from labtool import versions
 from labtool.assets import asset, collections_path
 from labtool.paths import private_dir
+from labtool.pki.rotation import signing_pair
 from labtool.topology import Node, Topology
 
 _CONFIG = """\
@@ -58,6 +59,7 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "etcd_endpoints": [f"https://{address}:2379" for _, address in members],
         "etcd_initial_cluster": ",".join(f"{n}=https://{a}:2380" for n, a in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
+        "signing_pair": signing_pair(state / "pki"),
     }
 
 

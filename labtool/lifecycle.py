@@ -52,6 +52,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_port)
+        _tell_of_aged(store, topology.name, console)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = _power_on(topology, stopped, provider, console)
@@ -90,6 +91,15 @@ def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
         )
     lab.require_keys(there)
     return there, False
+
+
+def _tell_of_aged(store: pki.Store, name: str, console: Console) -> None:
+    """Certificates whose end was set on purpose stay so: somebody is learning from them."""
+    if aged := store.aged():
+        console.warn(
+            f"{len(aged)} certificates end when `labtool certs age` said; they stay so. "
+            f"next: labtool certs show {name}   undo: labtool certs renew {name}"
+        )
 
 
 def _check_host(topology: Topology, console: Console) -> None:
