@@ -158,6 +158,17 @@ def test_t23_t25_a_hostile_environment_makes_no_difference(playbook: Runner, hos
     assert sorted(hostile.iterdir()) == before
 
 
+def test_a_run_is_limited_to_the_machines_that_are_named(playbook: Runner, state: Path) -> None:
+    """Certificates are laid one machine at a time."""
+    hosts = state / "inventory" / "hosts.yml"
+    two = LOCAL.format(python=sys.executable)
+    hosts.write_text(two + two.split("hosts:\n")[1].replace("one:", "two:"), encoding="utf-8")
+    task = "- name: Change it\n  ansible.builtin.command: 'true'\n  changed_when: true\n"
+    assert len(playbook(task).start().follow(lambda _: None).changed) == 2
+    limited = Playbook("trial", state, limit=["two"])
+    assert limited.start().follow(lambda _: None).changed == ["two: Change it"]
+
+
 def test_a_failed_task_names_task_host_cause_and_log(playbook: Runner, state: Path) -> None:
     """What failed, where, why, what next."""
     run = playbook("- name: Break\n  ansible.builtin.fail:\n    msg: the cause ä\n")

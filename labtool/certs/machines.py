@@ -19,6 +19,7 @@ from cryptography import x509
 
 from labtool import lab
 from labtool.ansible import Playbook
+from labtool.certs import leader
 from labtool.certs.look import SERVED, Seen, ask, look
 from labtool.components import Component, RunsAs
 from labtool.errors import LabtoolError, WaitTimeoutError
@@ -30,14 +31,21 @@ READY_SECONDS = 120
 # Files are watched, and read again every minute whatever the watch says
 # (k8s.io/apiserver, pkg/server/dynamiccertificates).
 RELOAD_SECONDS = 75
-_STOP_SECONDS = 40
+# What a stopping component may take. An API server stops listening at once and answers what is
+# under way, but would wait a minute for watches that nobody ends (k8s.io/apiserver,
+# pkg/server/lifecycle_signals.go), and the load balancer cuts those within two seconds.
+_STOP_SECONDS = {"kube-apiserver": 5}
+_STOP_SECONDS_AT_MOST = 30
 _POLL_SECONDS = 0.5
 _STATISTICS = {"kind": "web", "url": "http://127.0.0.1:8404/stats;csv", "limit": 100_000}
 _CRI_STOP = """
-ids=$(crictl ps -q --name '^{name}$' --label io.kubernetes.pod.namespace=kube-system)
+of="--label io.kubernetes.pod.namespace=kube-system"
+ids=$(crictl ps -q --name '^{name}$' $of)
 # A kubelet that waits before it starts a failing pod again forgets that when it restarts.
 [ -n "$ids" ] || systemctl restart kubelet
-for id in $ids; do crictl stop -t 30 "$id" >/dev/null && crictl rm "$id" >/dev/null || true; done
+[ -z "$ids" ] || crictl stop -t {seconds} $ids >/dev/null
+# The kubelet then starts it at once, where it would wait longer each time (doBackOff).
+[ -z "$ids" ] || crictl rm $ids >/dev/null || true
 """
 
 
@@ -102,6 +110,9 @@ def _restart(step: Step, node: Node, seen: Seen, say: Callable[[str], None]) -> 
     rest = [c for c in todo if c not in first]
     for group in [*([c] for c in first), rest]:
         if group:
+            if step.patient and group[0].name == "etcd":
+                say("moving etcd's leadership")
+                leader.move_away(step.provider, step.topology, node)
             say(f"restarting {', '.join(c.name for c in group)}")
             _restart_together(step, node, group)
     return [c.name for c in [*first, *rest]]
@@ -109,7 +120,7 @@ def _restart(step: Step, node: Node, seen: Seen, say: Callable[[str], None]) -> 
 
 def _restart_together(step: Step, node: Node, components: Sequence[Component]) -> None:
     stops: list[dict[str, Any]] = [
-        {"kind": "run", "argv": _stop(c), "timeout": _STOP_SECONDS} for c in components
+        {"kind": "run", "argv": _stop(c), "timeout": 2 * _STOP_SECONDS_AT_MOST} for c in components
     ]
     waits: list[dict[str, Any]] = [
         {
@@ -140,7 +151,8 @@ def _restart_together(step: Step, node: Node, components: Sequence[Component]) -
 def _stop(component: Component) -> list[str]:
     """The command after which its keeper starts it again with the files that lie there now."""
     if component.runs_as is RunsAs.STATIC_POD:
-        return ["sh", "-c", _CRI_STOP.format(name=component.name)]
+        seconds = _STOP_SECONDS.get(component.name, _STOP_SECONDS_AT_MOST)
+        return ["sh", "-c", _CRI_STOP.format(name=component.name, seconds=seconds)]
     # New processes take new connections; the old ones keep theirs (haproxy -Ws).
     verb = "reload-or-restart" if component.name == "haproxy" else "restart"
     return ["systemctl", verb, component.name]

@@ -1,0 +1,56 @@
+"""Takes the leadership of etcd away from a member that is about to be restarted.
+
+While it moves, a proposal that a follower passes on to the old leader is dropped without a
+word, and whoever asked hears of it after 7 s, as an error (go.etcd.io/raft, raft.go,
+`leadTransferee`; a member that leads and is stopped does the same). So for that moment the
+load balancers hold what comes in: requests arrive a second later and none is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from labtool.certs.look import ask
+from labtool.providers.docker import DockerProvider
+from labtool.topology import Node, Topology
+from labtool.verify.jobs import ETCD_ENV, command
+
+HOLD_SECONDS = 1.5
+# What is under way when the balancers stop is answered by then.
+_SETTLE_SECONDS = 0.5
+
+
+def move_away(provider: DockerProvider, topology: Topology, node: Node) -> bool:
+    """Have another member lead, if this machine's does; whether it did.
+
+    The one before it in line takes over: it has been restarted already, but for the first.
+    """
+    asked = ask(provider, node, {"status": _etcdctl("endpoint", "status", "-w", "json")})["status"]
+    members = topology.etcd_members
+    if asked["code"] or len(members) == 1:
+        return False
+    status = json.loads(asked["out"])[0]["Status"]
+    if status["leader"] != status["header"]["member_id"]:
+        return False
+    successor = members[members.index(node) - 1]
+    listed = ask(provider, node, {"list": _etcdctl("member", "list", "-w", "json")})["list"]
+    ids = {m["name"]: f"{m['ID']:x}" for m in json.loads(listed["out"])["members"]}
+    # The holding ends by itself, on the balancer: no interruption can leave it there.
+    hold = f"systemctl kill -s STOP haproxy; sleep {HOLD_SECONDS}; systemctl kill -s CONT haproxy"
+    with ThreadPoolExecutor(max_workers=max(len(topology.balancers), 1)) as pool:
+        holds = [
+            pool.submit(ask, provider, balancer, {"hold": command("sh", "-c", hold)})
+            for balancer in topology.balancers
+        ]
+        time.sleep(_SETTLE_SECONDS if holds else 0)
+        ask(provider, node, {"move": _etcdctl("move-leader", ids[successor.name])})
+        for waiting in holds:
+            waiting.result()
+    return True
+
+
+def _etcdctl(*words: str) -> dict[str, Any]:
+    return command("etcdctl", *words, env=ETCD_ENV)
