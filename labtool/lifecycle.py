@@ -19,6 +19,9 @@ from labtool.providers.docker import DockerProvider
 from labtool.spec import LabSpec
 from labtool.topology import Node, Restarted, Topology, plan
 
+# The task of the role pki, as events name it.
+_LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
+
 
 @dataclass(frozen=True, slots=True)
 class Created:
@@ -65,6 +68,8 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
             playbook.stop()
             raise
         outcome = _converge(playbook, console)
+        if not new and any(_LAID_KEYS in line for line in outcome.changed):
+            _use_new_keys(topology, provider, store, console)
         wait_ready(topology, console, restarted)
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
@@ -91,6 +96,18 @@ def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
         )
     lab.require_keys(there)
     return there, False
+
+
+def _use_new_keys(
+    topology: Topology, provider: DockerProvider, store: pki.Store, console: Console
+) -> None:
+    """Restart what doesn't notice that a key or certificate was replaced, such as one near its end."""
+    from labtool.certs import machines  # noqa: PLC0415 - as below
+
+    with console.step("Use new certificates") as step:
+        machines.restart_stale(
+            machines.Step(provider, topology, store, "certs", patient=False), step.update
+        )
 
 
 def _tell_of_aged(store: pki.Store, name: str, console: Console) -> None:

@@ -92,7 +92,7 @@ def bring_up_to_date(step: Step, node: Node, say: Callable[[str], None]) -> list
     seen = look(step.provider, step.store, step.topology, node)
     if seen.error:
         raise LabtoolError(f"{node.name} could not be asked", cause=seen.error)
-    restarted = _restart(step, node, seen, say)
+    restarted = _restart(step, node, {*seen.stale, *seen.absent}, say)
     say("handshakes")
     _wait_served(step, node)
     if step.patient and node in step.topology.masters:
@@ -101,9 +101,16 @@ def bring_up_to_date(step: Step, node: Node, say: Callable[[str], None]) -> list
     return restarted
 
 
-def _restart(step: Step, node: Node, seen: Seen, say: Callable[[str], None]) -> list[str]:
-    """Restart what is stale or down: what others need first, alone; the rest together."""
-    todo = [c for c in step.topology.components(node) if c.name in {*seen.stale, *seen.absent}]
+def restart_stale(step: Step, say: Callable[[str], None]) -> None:
+    """Restart what still uses a file that was replaced, one machine after the other."""
+    for node in step.topology.nodes:
+        seen = look(step.provider, step.store, step.topology, node)
+        _restart(step, node, set(seen.stale), lambda what, name=node.name: say(f"{name}: {what}"))
+
+
+def _restart(step: Step, node: Node, names: set[str], say: Callable[[str], None]) -> list[str]:
+    """Restart components: what others need first, alone; the rest together."""
+    todo = [c for c in step.topology.components(node) if c.name in names]
     first = [c for c in todo if c.name in {"etcd", "kube-apiserver"}]
     # In the order in which they start: an API server without its etcd serves nobody.
     first.sort(key=lambda c: c.name)
