@@ -101,13 +101,14 @@ def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
 def _use_new_keys(
     topology: Topology, provider: DockerProvider, store: pki.Store, console: Console
 ) -> None:
-    """Restart what doesn't notice that a key or certificate was replaced, such as one near its end."""
+    """Restart what doesn't notice a new certificate, such as that of one near its end."""
+    from labtool import cluster  # noqa: PLC0415 - as below
     from labtool.certs import machines  # noqa: PLC0415 - as below
 
     with console.step("Use new certificates") as step:
-        machines.restart_stale(
-            machines.Step(provider, topology, store, "certs", patient=False), step.update
-        )
+        patient = cluster.serves(topology)
+        with_these = machines.Step(provider, topology, store, "certs", patient)
+        machines.restart_stale(with_these, step.update)
 
 
 def _tell_of_aged(store: pki.Store, name: str, console: Console) -> None:

@@ -95,9 +95,6 @@ def bring_up_to_date(step: Step, node: Node, say: Callable[[str], None]) -> list
     restarted = _restart(step, node, {*seen.stale, *seen.absent}, say)
     say("handshakes")
     _wait_served(step, node)
-    if step.patient and node in step.topology.masters:
-        say("the load balancer")
-        _wait_for_balancers(step, node)
     return restarted
 
 
@@ -105,7 +102,8 @@ def restart_stale(step: Step, say: Callable[[str], None]) -> None:
     """Restart what still uses a file that was replaced, one machine after the other."""
     for node in step.topology.nodes:
         seen = look(step.provider, step.store, step.topology, node)
-        _restart(step, node, set(seen.stale), lambda what, name=node.name: say(f"{name}: {what}"))
+        say(node.name)
+        _restart(step, node, set(seen.stale), say)
 
 
 def _restart(step: Step, node: Node, names: set[str], say: Callable[[str], None]) -> list[str]:
@@ -122,6 +120,9 @@ def _restart(step: Step, node: Node, names: set[str], say: Callable[[str], None]
                 leader.move_away(step.provider, step.topology, node)
             say(f"restarting {', '.join(c.name for c in group)}")
             _restart_together(step, node, group)
+    if step.patient and "kube-apiserver" in names:
+        say("the load balancer")
+        _wait_for_balancers(step, node)
     return [c.name for c in [*first, *rest]]
 
 
