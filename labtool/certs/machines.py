@@ -34,7 +34,7 @@ RELOAD_SECONDS = 75
 # What a stopping component may take. An API server stops listening at once and answers what is
 # under way, but would wait a minute for watches that nobody ends (k8s.io/apiserver,
 # pkg/server/lifecycle_signals.go), and the load balancer cuts those within two seconds.
-_STOP_SECONDS = {"kube-apiserver": 5}
+_STOP_SECONDS = {"kube-apiserver": 3}
 _STOP_SECONDS_AT_MOST = 30
 _POLL_SECONDS = 0.5
 _STATISTICS = {"kind": "web", "url": "http://127.0.0.1:8404/stats;csv", "limit": 100_000}

@@ -67,7 +67,9 @@ def rotate(topology: Topology, provider: DockerProvider, console: Console, name:
             step = Step(provider, topology, store.turn(rotation), "rotation", patient=True)
             inventory.write(topology, step.state)
             title = _TITLES[rotation.stage]
-            for node in [*topology.balancers, *in_order(topology)]:
+            # A balancer trusts, and has no leaf.
+            balancers = () if rotation.stage is Stage.LEAVES else topology.balancers
+            for node in [*balancers, *in_order(topology)]:
                 with console.step(f"{node.name}: {title}") as shown:
                     restarted = bring_up_to_date(step, node, shown.update)
                     shown.update(f"restarted {', '.join(restarted)}" if restarted else "")
@@ -88,7 +90,7 @@ def _under_way(topology: Topology, store: Store, name: str) -> Rotation:
     asked = tuple(NAMES.values()) if name == ALL else (NAMES[name],)
     if store.rotation is None:
         # Workers have what their bootstrap gave them; from now on labtool lays it.
-        for node in topology.workers:
+        for node in topology.workers if "ca" in asked else ():
             store.leaf(node.name, identity_leaves(node.name)["kubelet.conf"])
         return Rotation(asked, Stage.TRUST, time.time())
     if store.rotation.authorities != asked:
