@@ -116,6 +116,7 @@ def test_t31_certificates_that_end_soon_and_have_ended(ha_lab: Lab) -> None:
         assert rows["m2", "apiserver"]["ports"] == [6443]
         failed = ha_lab.run("verify", "PKI-EXPIRY", "--json", code=1).data["results"]
         assert [r["label"] for r in failed if r["failure"]] == ["m2"]
+        assert_a_wrong_certificate_is_described(ha_lab)
         created = ha_lab.create()
         assert "2 certificates end when `labtool certs age` said; they stay so" in created.err
         assert (
@@ -133,6 +134,17 @@ def test_t31_certificates_that_end_soon_and_have_ended(ha_lab: Lab) -> None:
     assert changed - {(n, f"port {p}") for n in MASTERS for p in (10257, 10259)} == {
         ("m2", "apiserver"), ("m2", "scheduler.conf")
     }  # fmt: skip
+
+
+def assert_a_wrong_certificate_is_described(lab: Lab) -> None:
+    """T32: the peers' certificate of m3 is of another CA, for clients, and without its names."""
+    lab.script("m3", "cd /etc/kubernetes/pki; for f in crt key; do "
+               "cat apiserver-kubelet-client.$f >etcd/peer.$f; done")  # fmt: skip
+    row = shown(lab, code=1)["m3", "etcd-peer"]
+    assert (row["path"], row["ports"]) == ("/etc/kubernetes/pki/etcd/peer.crt", [2380])
+    said = "; ".join(row["remarks"])
+    for part in ("not signed by the CA CN=etcd-ca", "lacks the SAN m3", "usage is clientAuth"):
+        assert part in said
 
 
 def test_a_lab_that_has_expired_is_renewed(small_lab: Lab) -> None:
