@@ -28,16 +28,22 @@ def move_away(provider: DockerProvider, topology: Topology, node: Node) -> bool:
 
     The one before it in line takes over: it has been restarted already, but for the first.
     """
-    asked = ask(provider, node, {"status": _etcdctl("endpoint", "status", "-w", "json")})["status"]
     members = topology.etcd_members
-    if asked["code"] or len(members) == 1:
+    answers = ask(
+        provider,
+        node,
+        {
+            "status": _etcdctl("endpoint", "status", "-w", "json"),
+            "list": _etcdctl("member", "list", "-w", "json"),
+        },
+    )
+    if len(members) == 1 or any(answer["code"] for answer in answers.values()):
         return False
-    status = json.loads(asked["out"])[0]["Status"]
-    if status["leader"] != status["header"]["member_id"]:
+    status = json.loads(answers["status"]["out"])[0]["Status"]
+    ids = {m["name"]: f"{m['ID']:x}" for m in json.loads(answers["list"]["out"])["members"]}
+    successor = ids.get(members[members.index(node) - 1].name)
+    if status["leader"] != status["header"]["member_id"] or successor is None:
         return False
-    successor = members[members.index(node) - 1]
-    listed = ask(provider, node, {"list": _etcdctl("member", "list", "-w", "json")})["list"]
-    ids = {m["name"]: f"{m['ID']:x}" for m in json.loads(listed["out"])["members"]}
     # The holding ends by itself, on the balancer: no interruption can leave it there.
     hold = f"systemctl kill -s STOP haproxy; sleep {HOLD_SECONDS}; systemctl kill -s CONT haproxy"
     with ThreadPoolExecutor(max_workers=max(len(topology.balancers), 1)) as pool:
@@ -46,7 +52,7 @@ def move_away(provider: DockerProvider, topology: Topology, node: Node) -> bool:
             for balancer in topology.balancers
         ]
         time.sleep(_SETTLE_SECONDS if holds else 0)
-        ask(provider, node, {"move": _etcdctl("move-leader", ids[successor.name])})
+        ask(provider, node, {"move": _etcdctl("move-leader", successor)})
         for waiting in holds:
             waiting.result()
     return True

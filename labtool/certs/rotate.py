@@ -130,6 +130,6 @@ def _in_the_api(step: Step, rotation: Rotation, console: Console) -> list[str]:
                 console.warn(
                     f"pod {pod} began with the old CA alone; restart it if it loses the API"
                 )
-    if rotation.stage is Stage.DROP:
+    if rotation.stage is Stage.DROP and {"ca", "front-proxy-ca"} & {*rotation.authorities}:
         workloads.forget_old(step.topology, step.store)
     return behind

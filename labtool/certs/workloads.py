@@ -43,7 +43,12 @@ def publish(topology: Topology, store: Store, say: Callable[[str], None]) -> Non
     say(f"{ROOT_CA} in each namespace")
 
     def late(api: Client) -> list[str]:
-        there = {n.metadata.name for n in api.list(Namespace) if n.metadata}
+        # One that is being removed gets nothing any more.
+        there = {
+            n.metadata.name
+            for n in api.list(Namespace)
+            if n.metadata and not n.metadata.deletionTimestamp
+        }
         fresh = {
             m.metadata.namespace
             for m in api.list(ConfigMap, namespace="*", fields={"metadata.name": ROOT_CA})

@@ -134,13 +134,14 @@ class Store:
 
     def turn(self, rotation: Rotation | None) -> Store:
         """Begin, advance or (with None) end a rotation of CAs; return the store as it is then."""
+        if rotation is None:
+            path_in(self.folder).unlink(missing_ok=True)
+        if rotation is None or self.rotation is None:
+            # Also those that a run left that was cut off here: a new one needs new ones.
+            for path in self.folder.glob("*-next.*"):
+                path.unlink()
         if rotation:
             write_private(path_in(self.folder), rotation.as_json())
-            return Store(self.folder, self._algorithm)
-        path_in(self.folder).unlink(missing_ok=True)
-        for name in AUTHORITIES:
-            for end in (".crt", ".key"):
-                (self.folder / f"{name}-next{end}").unlink(missing_ok=True)
         return Store(self.folder, self._algorithm)
 
     def _signer(self, name: str, common_name: str) -> Authority:

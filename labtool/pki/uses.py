@@ -45,7 +45,11 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_APISERVER, Reads.AGAIN, f"{_DYNAMIC}/dynamic_serving_content.go"),
     ),
     f"{PKI}/apiserver-kubelet-client.crt": (
-        Use(_APISERVER, Reads.AGAIN, f"{_CLIENT_GO}: within 5 minutes"),
+        Use(
+            _APISERVER,
+            Reads.AGAIN,
+            f"{_CLIENT_GO}: each handshake, and kept connections within 5 minutes",
+        ),
     ),
     f"{PKI}/front-proxy-client.crt": (Use(_APISERVER, Reads.AGAIN, _DYNAMIC),),
     f"{PKI}/apiserver-etcd-client.crt": (
@@ -68,7 +72,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "/etc/kubernetes/scheduler.conf": (Use("kube-scheduler", Reads.ONCE, _CLIENTCMD),),
     "/etc/kubernetes/kubelet.conf": (Use("kubelet", Reads.ONCE, _CLIENTCMD),),
     f"{PKI}/ca.crt": (
-        # Clients at once; but a kubelet with a certificate of a new CA after 5 minutes only.
+        # Clients at once; but kubelets with certificates of a new CA after 5 minutes only.
         Use(_APISERVER, Reads.ONCE, "k8s.io/client-go, transport/ca_rotation.go"),
         Use(_KCM, Reads.ONCE, "cmd/kube-controller-manager/app/certificates.go: --root-ca-file"),
         Use("kubelet", Reads.AGAIN, "ReloadKubeletClientCAFile, since 1.36"),

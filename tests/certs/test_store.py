@@ -193,3 +193,15 @@ def test_a_rotation_of_one_leaves_the_others_alone(store: Store) -> None:
     changed = {name for name in AUTHORITIES if turned.authority(name) != before[name]}
     assert changed == {"etcd-ca"}
     assert signing_pair(store.folder) == "ca"
+
+
+def test_a_rotation_after_one_that_was_cut_off_at_its_very_end(store: Store) -> None:
+    """What it left is no new CA."""
+    done = store.turn(Rotation(("ca",), Stage.DROP, 0.0))
+    (done.folder / "rotation.json").unlink()
+    again = Store(done.folder)
+    current = pems(again.authority("ca").certificate)
+    begun = again.turn(Rotation(("ca",), Stage.TRUST, 1.0))
+    old, new = pems(begun.authority("ca").certificate)
+    assert [old] == current
+    assert new != old
