@@ -25,19 +25,21 @@ from labtool.components import Component, RunsAs
 from labtool.errors import LabtoolError, WaitTimeoutError
 from labtool.pki import Store
 from labtool.providers.docker import DockerProvider
-from labtool.topology import Node, Topology
+from labtool.topology import API_PORT, Node, Topology
+from labtool.verify.jobs import ADMIN, command, web
 
 READY_SECONDS = 120
 # Files are watched, and read again every minute whatever the watch says
 # (k8s.io/apiserver, pkg/server/dynamiccertificates).
 RELOAD_SECONDS = 75
+REACH_SECONDS = 30
 # What a stopping component may take. An API server stops listening at once and answers what is
 # under way, but would wait a minute for watches that nobody ends (k8s.io/apiserver,
 # pkg/server/lifecycle_signals.go), and the load balancer cuts those within two seconds.
 _STOP_SECONDS = {"kube-apiserver": 3}
 _STOP_SECONDS_AT_MOST = 30
 _POLL_SECONDS = 0.5
-_STATISTICS = {"kind": "web", "url": "http://127.0.0.1:8404/stats;csv", "limit": 100_000}
+_STATISTICS = web("http://127.0.0.1:8404/stats;csv", limit=100_000)
 _CRI_STOP = """
 of="--label io.kubernetes.pod.namespace=kube-system"
 ids=$(crictl ps -q --name '^{name}$' $of)
@@ -95,7 +97,27 @@ def bring_up_to_date(step: Step, node: Node, say: Callable[[str], None]) -> list
     restarted = _restart(step, node, {*seen.stale, *seen.absent}, say)
     say("handshakes")
     _wait_served(step, node)
+    if step.patient and node in step.topology.masters:
+        reach_kubelet(step, node)
     return restarted
+
+
+def reach_kubelet(step: Step, node: Node) -> None:
+    """Have a master's API server talk to its kubelet, until it does.
+
+    The first handshake with a new client certificate closes every connection that was made
+    with the old one, and its own with them (client-go, transport/cert_rotation.go,
+    loadClientCert). So somebody's first `kubectl logs` would fail; this takes its place.
+    """
+    url = f"https://{node.address}:{API_PORT}/api/v1/nodes/{node.name}/proxy/healthz"
+    job = web(url, **ADMIN, until=200, seconds=REACH_SECONDS)
+    answer = ask(step.provider, node, {"reach": job})["reach"]
+    if answer.get("status") != 200:  # noqa: PLR2004 - HTTP's OK
+        raise WaitTimeoutError(
+            f"the API server of {node.name} doesn't reach its kubelet",
+            cause=str(answer.get("error") or answer.get("body")),
+            next_step=f"labtool verify {step.topology.name} {node.name}",
+        )
 
 
 def restart_stale(step: Step, say: Callable[[str], None]) -> None:
@@ -127,16 +149,9 @@ def _restart(step: Step, node: Node, names: set[str], say: Callable[[str], None]
 
 
 def _restart_together(step: Step, node: Node, components: Sequence[Component]) -> None:
-    stops: list[dict[str, Any]] = [
-        {"kind": "run", "argv": _stop(c), "timeout": 2 * _STOP_SECONDS_AT_MOST} for c in components
-    ]
-    waits: list[dict[str, Any]] = [
-        {
-            "kind": "web",
-            "url": c.health.format(address=node.address),
-            "until": 200,
-            "seconds": READY_SECONDS,
-        }
+    stops = [command(*_stop(c), timeout=2 * _STOP_SECONDS_AT_MOST) for c in components]
+    waits = [
+        web(c.health.format(address=node.address), until=200, seconds=READY_SECONDS)
         for c in components
         if step.patient and c.health.startswith("http")
     ]

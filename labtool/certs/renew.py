@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography import x509
 
 from labtool import cluster, inventory, kubeconfig, lab, pki
-from labtool.certs.machines import Step, bring_up_to_date
+from labtool.certs.machines import Step, bring_up_to_date, reach_kubelet
 from labtool.components import Role
 from labtool.console import Console
 from labtool.errors import UsageError
@@ -94,6 +94,8 @@ def renew(
         done = [_on_machine(task, name, leaves, console) for name, leaves in todo.items()]
         if stays:
             wait_ready(topology, console)
+            for node in () if step.patient else topology.masters:
+                reach_kubelet(step, node)
         (store.folder / _FILE).unlink(missing_ok=True)
     return done
 

@@ -38,6 +38,9 @@ class Machines:
                 answers[name] = {"answers": done}
             elif name == "stats":
                 answers[name] = {"body": f"# pxname,svname,status\nmasters,{self.up},UP\n"}
+            elif name == "reach":
+                self.did.append(f"{node.name}: {job['url']}")
+                answers[name] = {"status": self.status, "body": "dial tcp: refused"}
             else:
                 answers[name] = self._etcd(node, name, job["argv"])
         return answers
@@ -114,6 +117,19 @@ def test_what_does_not_come_back_is_said(made: Machines, planned: Topology, stor
         machines._restart(step, planned.node("m2"), {"kube-scheduler"}, lambda _: None)
     assert failed.value.next_step == "labtool logs lab m2 kube-scheduler"
     assert "10259/readyz: 500" in failed.value.cause or "10259/healthz: 500" in failed.value.cause
+
+
+def test_the_api_talks_to_its_kubelet_with_its_new_certificate(
+    made: Machines, planned: Topology, store: Store
+) -> None:
+    """So that nobody's first `kubectl logs` fails."""
+    step = Step(PROVIDER, planned, store, "certs", patient=True)
+    machines.reach_kubelet(step, planned.node("m1"))
+    assert made.did == ["m1: https://172.30.0.11:6443/api/v1/nodes/m1/proxy/healthz"]
+    made.status = 503
+    with pytest.raises(WaitTimeoutError, match="m1 doesn't reach its kubelet") as failed:
+        machines.reach_kubelet(step, planned.node("m1"))
+    assert failed.value.cause == "dial tcp: refused"
 
 
 def test_a_creation_restarts_what_is_stale_and_nothing_else(

@@ -71,6 +71,7 @@ def world(planned: Topology, store: Store, monkeypatch: pytest.MonkeyPatch) -> W
     made = World(planned)
     assert store.folder.exists()
     monkeypatch.setattr(renew, "bring_up_to_date", made.bring)
+    monkeypatch.setattr(renew, "reach_kubelet", lambda _, node: made.note(f"reach {node.name}")())
     monkeypatch.setattr(rotate, "bring_up_to_date", made.bring)
     monkeypatch.setattr(cluster, "serves", lambda _: made.serves)
     monkeypatch.setattr(cluster, "wait_ready", made.note("ready"))
@@ -191,13 +192,16 @@ def test_a_lab_that_does_not_serve_is_not_waited_for_in_between(world: World) ->
     """Each machine may need the next one's certificates first."""
     world.serves = False
     run(world, Wanted(("etcd-peer",)))
-    assert world.did == ["m1 hastily", "m2 hastily", "m3 hastily", "ready"]
+    assert world.did == ["m1 hastily", "m2 hastily", "m3 hastily", "ready", *REACHED]
 
 
 def test_ended_on_purpose_nobody_waits_for_it(world: World) -> None:
     """The lab is to be broken."""
     run(world, Wanted((), ("m1", "host"), days=0.0))
     assert world.did == ["m1 hastily", "kubeconfig"]
+
+
+REACHED = ("reach m1", "reach m2", "reach m3")
 
 
 # -- CAs ---------------------------------------------------------------------------------
