@@ -112,7 +112,7 @@ def test_t31_certificates_that_end_soon_and_have_ended(ha_lab: Lab) -> None:
     """They are seen by show and verify, left alone by create, and undone by renew."""
     before = shown(ha_lab)
     with ha_lab.broken():
-        certs(ha_lab, "age", "9.5", "apiserver", "scheduler.conf", "--node", "m2")
+        certs(ha_lab, "age", "9.7", "apiserver", "scheduler.conf", "--node", "m2")
         rows = shown(ha_lab, code=1)
         for name in ("apiserver", "scheduler.conf"):
             assert rows["m2", name]["remarks"] == ["expires in 10 days"]
@@ -130,11 +130,12 @@ def test_t31_certificates_that_end_soon_and_have_ended(ha_lab: Lab) -> None:
         text = ha_lab.script(
             "m2", "kubectl --kubeconfig /etc/kubernetes/scheduler.conf get ns 2>&1", 1
         )
-        assert "Unauthorized" in text or "must be logged in" in text
+        assert "Unauthorized" in text or "provide credentials" in text
         certs(ha_lab, "renew", "--node", "m2", "apiserver", "scheduler.conf")
     after = shown(ha_lab)
     changed = {key for key in before if after[key]["serial"] != before[key]["serial"]}
-    assert changed - {(n, f"port {p}") for n in MASTERS for p in (10257, 10259)} == {
+    # Those with a path: what a balancer's port shows is any master's.
+    assert {key for key in changed if before[key]["path"]} == {
         ("m2", "apiserver"), ("m2", "scheduler.conf")
     }  # fmt: skip
 
