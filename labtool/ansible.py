@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,12 @@ class Playbook:
     Args:
         name: the file in `playbooks/`, without `.yml`.
         state: the lab's state folder, which holds ansible.cfg and the inventory.
+        limit: the machines to act on; all that the playbook names if left out.
     """
 
-    def __init__(self, name: str, state: Path) -> None:
+    def __init__(self, name: str, state: Path, limit: Sequence[str] = ()) -> None:
         self.name = name
+        self._limit = [f"--limit={','.join(limit)}"] if limit else []
         self._state = state
         self._log = private_dir(state / "logs") / f"{name}.log"
         self._child: subprocess.Popen[bytes] | None = None
@@ -62,7 +64,7 @@ class Playbook:
                 "LABTOOL_EVENTS_FD": str(write),
             }
         )
-        argv = [sys.executable, "-m", "ansible", "playbook", str(self._path)]
+        argv = [sys.executable, "-m", "ansible", "playbook", *self._limit, str(self._path)]
         with self._log.open("wb") as log:
             self._log.chmod(0o600)
             self._child = subprocess.Popen(

@@ -77,6 +77,12 @@ def wait_ready(
             time.sleep(_POLL_SECONDS)
 
 
+def serves(topology: Topology) -> bool:
+    """Whether each API server is ready now, with a certificate of the lab's CA."""
+    with httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct:
+        return all(_serves(direct, node.address) for node in topology.masters)
+
+
 def wait_for_member(topology: Topology, node: Node) -> None:
     """Wait until a machine's member of etcd serves its peers, for MEMBER_SECONDS at most.
 

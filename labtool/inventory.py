@@ -18,6 +18,7 @@ import yaml
 from labtool import networks, versions
 from labtool.assets import asset, collections_path
 from labtool.paths import private_dir
+from labtool.pki.rotation import signing_pair
 from labtool.topology import Node, Topology
 
 _CONFIG = """\
@@ -67,6 +68,7 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "etcd_endpoints": [f"https://{m.url_host}:2379" for m in members],
         "etcd_initial_cluster": ",".join(f"{m.name}=https://{m.url_host}:2380" for m in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
+        "signing_pair": signing_pair(state / "pki"),
     }
 
 

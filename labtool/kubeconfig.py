@@ -61,6 +61,26 @@ def merge(lab_kubeconfig: Path, context: str) -> Path:
     return target
 
 
+def refresh(lab_kubeconfig: Path, context: str) -> Path | None:
+    """Bring a lab's entries up to date where they are already; what is selected stays so.
+
+    Returns:
+        The file that has the context, None where none has it.
+
+    Raises:
+        LabtoolError: as `merge`.
+    """
+    places = [place for place in files() if place.exists()]
+    with _locked(places):
+        documents = {place: _read(place) for place in places}
+        for place, document in documents.items():
+            if document.entry("contexts", context) is not None:
+                _put_in(document, _read(lab_kubeconfig), context)
+                _write_changed(documents)
+                return place
+    return None
+
+
 def remove(context: str) -> Path | None:
     """Take a lab's entries out of every file in effect; unset it where it is selected.
 

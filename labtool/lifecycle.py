@@ -24,6 +24,9 @@ from labtool.remote import plan as remote_plan
 from labtool.spec import LabSpec
 from labtool.topology import Node, Restarted, Topology, plan
 
+# The task of the role pki, as events name it.
+_LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
+
 
 @dataclass(frozen=True, slots=True)
 class Created:
@@ -54,12 +57,15 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_server)
+        _tell_of_aged(store, topology.name, console)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = _power_on(topology, stopped, provider, console)
         if machines_only:
             return Created(topology, new, len(_machines(topology, provider, console)))
         outcome, made = _make(topology, provider, state, console)
+        if not new and any(_LAID_KEYS in line for line in outcome.changed):
+            _use_new_keys(topology, provider, store, console)
         wait_ready(topology, console, restarted)
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
@@ -132,6 +138,28 @@ def _same(spec: LabSpec, there: Topology) -> Topology:
         )
     lab.require_keys(there)
     return there
+
+
+def _use_new_keys(
+    topology: Topology, provider: Provider, store: pki.Store, console: Console
+) -> None:
+    """Restart what doesn't notice a new certificate, such as that of one near its end."""
+    from labtool import cluster  # noqa: PLC0415 - as below
+    from labtool.certs import machines  # noqa: PLC0415 - as below
+
+    with console.step("Use new certificates") as step:
+        patient = cluster.serves(topology)
+        with_these = machines.Step(provider, topology, store, "certs", patient)
+        machines.restart_stale(with_these, step.update)
+
+
+def _tell_of_aged(store: pki.Store, name: str, console: Console) -> None:
+    """Certificates whose end was set on purpose stay so: somebody is learning from them."""
+    if aged := store.aged():
+        console.warn(
+            f"{len(aged)} certificates end when `labtool certs age` said; they stay so. "
+            f"next: labtool certs show {name}   undo: labtool certs renew {name}"
+        )
 
 
 def _check_host(topology: Topology, console: Console) -> None:

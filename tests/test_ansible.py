@@ -125,7 +125,7 @@ def test_t25_nothing_of_the_users_own_applies(
         name, _, source = line.partition("(")
         assert name in ours, line
         assert source.startswith((str(state), "env: ANSIBLE_", ")")), line
-    assert "77" not in done.stdout
+    assert "= 77" not in done.stdout
     assert "none_such" not in done.stdout
 
 
@@ -156,6 +156,17 @@ def test_t23_t25_a_hostile_environment_makes_no_difference(playbook: Runner, hos
     assert list(outcome.seconds) == seen
     assert all(seconds >= 0 for seconds in outcome.seconds.values())
     assert sorted(hostile.iterdir()) == before
+
+
+def test_a_run_is_limited_to_the_machines_that_are_named(playbook: Runner, state: Path) -> None:
+    """Certificates are laid one machine at a time."""
+    hosts = state / "inventory" / "hosts.yml"
+    two = LOCAL.format(python=sys.executable)
+    hosts.write_text(two + two.split("hosts:\n")[1].replace("one:", "two:"), encoding="utf-8")
+    task = "- name: Change it\n  ansible.builtin.command: 'true'\n  changed_when: true\n"
+    assert len(playbook(task).start().follow(lambda _: None).changed) == 2
+    limited = Playbook("trial", state, limit=["two"])
+    assert limited.start().follow(lambda _: None).changed == ["two: Change it"]
 
 
 def test_a_failed_task_names_task_host_cause_and_log(playbook: Runner, state: Path) -> None:

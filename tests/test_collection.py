@@ -208,6 +208,23 @@ def test_a_file_of_another_program_is_laid_only_once(tmp_path: Path) -> None:
     assert tree.write(row(tmp_path / "z", once=True), check_mode=False) is False
 
 
+def test_a_link_of_another_program_is_ours_again_with_something_newer(tmp_path: Path) -> None:
+    """A renewed client certificate of the kubelet, also where the run was cut off in between."""
+    current, first, newer = (tmp_path / name for name in ("current", "first", "newer"))
+    for target in (first, newer):
+        link = row(current, b"", link=str(target), once=True)
+        assert tree.write(link, check_mode=False) is True
+        assert tree.write(row(target), check_mode=False) is True
+        assert tree.write(link, check_mode=False) is False
+        assert current.readlink() == target
+    own = tmp_path / "own"
+    own.write_bytes(b"of the kubelet")
+    current.unlink()
+    current.symlink_to(own)
+    assert tree.write(row(current, b"", link=str(newer), once=True), check_mode=False) is False
+    assert current.readlink() == own
+
+
 def test_links(tmp_path: Path) -> None:
     """Made, kept, and turned to another target."""
     target = tmp_path / "x" / "current"

@@ -110,6 +110,20 @@ def test_a_lab_leaves_nothing_behind(lab: Path, mine: Path) -> None:
     assert list(mine.parent.glob("*.lock")) == []
 
 
+def test_a_lab_that_is_in_is_brought_up_to_date(lab: Path, mine: Path) -> None:
+    """As after its certificates were renewed: what is selected stays so."""
+    assert kubeconfig.refresh(lab, "labtool-a") is None
+    kubeconfig.merge(lab, "labtool-a")
+    kubeconfig.merge(lab, "labtool-b")
+    lab.write_text(LAB.replace("QUJD", "TkVX"), encoding="utf-8")
+    assert kubeconfig.refresh(lab, "labtool-a") == mine
+    users = {user["name"]: user["user"] for user in read(mine)["users"]}
+    assert users["labtool-a"]["client-certificate-data"] == "TkVX"
+    assert users["labtool-b"]["client-certificate-data"] == "QUJD"
+    assert read(mine)["current-context"] == "labtool-b"
+    assert kubeconfig.refresh(lab, "labtool-c") is None
+
+
 def test_another_selection_survives_the_removal(lab: Path, mine: Path) -> None:
     """Only a selection of the lab that goes is cleared."""
     kubeconfig.merge(lab, "labtool-a")

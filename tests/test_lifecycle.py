@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from labtool import cluster, host, kubeconfig, lab, lifecycle, paths, spec
+from labtool import cluster, host, kubeconfig, lab, lifecycle, paths, pki, spec
 from labtool.ansible import Outcome
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, LabBusyError, PreflightError, UsageError
@@ -174,6 +174,23 @@ def create(word: str = "3-master", *, machines_only: bool = False, **more: Any) 
 def provider(world: World) -> Provider:
     """As a provider."""
     return cast("Provider", FakeProvider(world))
+
+
+def test_create_uses_new_keys_and_leaves_aged_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What doesn't notice a new certificate is restarted, but not in a lab that is just made."""
+    monkeypatch.setattr(lifecycle, "_use_new_keys", lambda *_: world.do("new keys"))
+    monkeypatch.setattr(pki.Store, "aged", lambda _: ["m1/x"])
+    world.changes = [f"3-master-m1: {lifecycle._LAID_KEYS}"]
+    create()
+    assert "new keys" not in world.did
+    assert "1 certificates end when `labtool certs age` said" in capsys.readouterr().err
+    create()
+    assert world.did[-2:] == ["new keys", "ready"]
+    world.changes = ["3-master-m1: another task"]
+    create()
+    assert world.did[-2:] == ["roles", "ready"]
 
 
 def test_create_goes_through_its_stages(world: World) -> None:

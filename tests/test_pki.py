@@ -152,12 +152,12 @@ def test_a_master_gets_every_file_of_kubeadm(m1: dict[str, NodeFile]) -> None:
 def test_the_masters_kubelet_has_an_identity_that_it_renews_itself(
     m1: dict[str, NodeFile],
 ) -> None:
-    """So that file is only laid where there is none."""
+    """So the link is only laid where there is none."""
     current = m1["/var/lib/kubelet/pki/kubelet-client-current.pem"]
     assert user(m1["/etc/kubernetes/kubelet.conf"])["client-certificate"] == current.path
     first = m1[current.link]
     assert current.once
-    assert first.once
+    assert not first.once
     found = certificate(first)
     assert attribute(found, NameOID.COMMON_NAME) == "system:node:m1"
     assert attribute(found, NameOID.ORGANIZATION_NAME) == "system:nodes"

@@ -9,10 +9,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from labtool import lab, verify
+from labtool import verify
+from labtool.commands.words import choose
 from labtool.console import Console
-from labtool.errors import UsageError
-from labtool.providers import choice
 from labtool.topology import Topology
 from labtool.verify.model import Row
 
@@ -53,7 +52,7 @@ def command(
     verify makes in the cluster lies in the namespace labtool-verify and is removed.
     Ends with exit code 1 when a check failed.
     """
-    topology, selection = choose(words)
+    topology, selection = choose(words, "labtool verify LAB CHECK")
     if only_list:
         _list(topology, selection, console, as_json=as_json)
         return 0
@@ -61,23 +60,6 @@ def command(
     if as_json:
         console.data(report.as_dict())
     return 0 if report.passed else 1
-
-
-def choose(words: Sequence[str]) -> tuple[Topology, tuple[str, ...]]:
-    """The lab and the checks that were named; the lab may be left out where there is one.
-
-    Raises:
-        UsageError: there is no lab, or it isn't clear which.
-    """
-    labs = choice.labs()
-    if words and (words[0] in labs or not labs):
-        return lab.find(words[0], labs.values()), tuple(words[1:])
-    if words and len(labs) > 1:
-        raise UsageError(
-            f"{words[0]!r} is no lab; there are {', '.join(sorted(labs))}",
-            next_step="name the lab first: labtool verify LAB CHECK",
-        )
-    return lab.find(None, labs.values()), tuple(words)
 
 
 def _list(topology: Topology, selection: Sequence[str], console: Console, *, as_json: bool) -> None:

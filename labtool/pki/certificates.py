@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from labtool.pki.leaves import Leaf
+from labtool.pki.questions import missing, signed_by, surplus, usage_names, usages
 
 PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -35,7 +34,7 @@ class Authority:
 
     @classmethod
     def load(cls, certificate: bytes, key: bytes) -> Authority:
-        """Read both from PEM."""
+        """Read both from PEM; the first certificate is the one that the key belongs to."""
         loaded = serialization.load_pem_private_key(key, password=None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise TypeError(f"unexpected kind of key: {type(loaded).__name__}")
@@ -53,7 +52,7 @@ def self_signed(common_name: str, key: PrivateKey) -> Authority:
     """A new CA."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     certificate = (
-        _builder(subject, subject, key, CA_LIFE)
+        _builder(subject, subject, key, _now() + CA_LIFE - BACKDATE, CA_LIFE)
         .add_extension(_key_usage(signs=True), critical=True)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(common_name)]), critical=False)
@@ -62,11 +61,23 @@ def self_signed(common_name: str, key: PrivateKey) -> Authority:
     return Authority(certificate, key)
 
 
-def issue(leaf: Leaf, ca: Authority, key: PrivateKey) -> x509.Certificate:
-    """A new certificate that says what `leaf` says."""
+def issue(
+    leaf: Leaf, ca: Authority, key: PrivateKey, expires: dt.datetime | None = None
+) -> x509.Certificate:
+    """A new certificate that says what `leaf` says.
+
+    Args:
+        leaf: what it must say.
+        ca: who signs it.
+        key: whose public half it holds.
+        expires: when it ends, past or future: it then looks as if it had been issued
+            LEAF_LIFE before that, so that whoever renews by the share of its life that
+            has passed (the kubelet does) acts as in earnest.
+    """
+    expires = expires or _now() + LEAF_LIFE - BACKDATE
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key())
     builder = (
-        _builder(_subject(leaf), ca.certificate.subject, key, LEAF_LIFE)
+        _builder(_subject(leaf), ca.certificate.subject, key, expires, LEAF_LIFE)
         .add_extension(_key_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(leaf.usages), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -78,21 +89,39 @@ def issue(leaf: Leaf, ca: Authority, key: PrivateKey) -> x509.Certificate:
     return builder.sign(ca.key, hashes.SHA256())
 
 
-def fits(pem: bytes, leaf: Leaf, ca: Authority) -> bool:
-    """Whether a certificate still says what it must, for long enough."""
+def fits(pem: bytes, leaf: Leaf, ca: Authority, *, lasting: bool = True) -> bool:
+    """Whether a certificate still says what it must; where `lasting`, for long enough."""
     try:
         # Also a file that a power failure left empty is one that doesn't fit.
         certificate = x509.load_pem_x509_certificate(pem)
-        certificate.verify_directly_issued_by(ca.certificate)
-    except (ValueError, TypeError, InvalidSignature):
+    except ValueError:
         return False
-    fresh = certificate.not_valid_after_utc - dt.datetime.now(dt.UTC) > RENEW_BEFORE
-    return (
-        fresh
-        and certificate.subject == _subject(leaf)
-        and set(_usages(certificate)) == set(leaf.usages)
-        and _names(certificate) == {_text(_general_name(n)) for n in leaf.names}
-    )
+    if lasting and certificate.not_valid_after_utc - dt.datetime.now(dt.UTC) <= RENEW_BEFORE:
+        return False
+    return not complaints(certificate, leaf, ca.certificate)
+
+
+def complaints(certificate: x509.Certificate, leaf: Leaf, ca: x509.Certificate) -> list[str]:
+    """What a certificate doesn't say as it must, in words; nothing of its age."""
+    found = []
+    if not signed_by(certificate, ca):
+        found.append(f"not signed by the CA {ca.subject.rfc4514_string()}")
+    if certificate.subject != _subject(leaf):
+        wanted = _subject(leaf).rfc4514_string()
+        found.append(f"for {certificate.subject.rfc4514_string()}, not {wanted}")
+    if lacking := missing(certificate, leaf.names):
+        found.append(f"lacks the SAN {', '.join(lacking)}")
+    if more := surplus(certificate, leaf.names):
+        found.append(f"has a SAN too many: {', '.join(more)}")
+    if usages(certificate) != usage_names(leaf.usages):
+        have, want = (", ".join(sorted(u)) for u in (usages(certificate), usage_names(leaf.usages)))
+        found.append(f"its key usage is {have or 'none'}, not {want}")
+    return found
+
+
+def issued_at(certificate: x509.Certificate) -> dt.datetime:
+    """When it was made, in UTC: it is valid from a little earlier."""
+    return certificate.not_valid_before_utc + BACKDATE
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
@@ -130,10 +159,17 @@ def _key_usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC).replace(microsecond=0)
+
+
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, life: dt.timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: PrivateKey,
+    expires: dt.datetime,
+    life: dt.timedelta,
 ) -> x509.CertificateBuilder:
-    start = dt.datetime.now(dt.UTC).replace(microsecond=0) - BACKDATE
     public = key.public_key()
     return (
         x509.CertificateBuilder()
@@ -141,8 +177,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + life)
+        .not_valid_before(expires - life)
+        .not_valid_after(expires)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 
@@ -160,19 +196,3 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _text(name: x509.GeneralName) -> str:
-    return str(name.value)
-
-
-def _names(certificate: x509.Certificate) -> set[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return set()
-    return {_text(name) for name in found.value}
-
-
-def _usages(certificate: x509.Certificate) -> Iterable[x509.ObjectIdentifier]:
-    return certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value

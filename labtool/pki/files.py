@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+
 from labtool.networks import host_port
+from labtool.pki.certificates import issued_at
 from labtool.pki.kubeconfigs import Names, compose_kubeconfig
 from labtool.pki.leaves import (
     KUBELET_PKI,
@@ -16,7 +19,8 @@ from labtool.pki.leaves import (
     master_leaves,
     member_leaves,
 )
-from labtool.pki.store import Store, write_private
+from labtool.pki.rotation import signing_pair
+from labtool.pki.store import Pair, Store, write_private
 from labtool.render import NodeFile
 
 
@@ -36,7 +40,7 @@ def node_files(store: Store, lab: dict[str, Any], node: dict[str, Any]) -> list[
     files = [NodeFile(f"{PKI}/ca.crt", ca)]
     files += _pair_files(store, node["name"], kubelet_serving_leaf(node["name"], node["addresses"]))
     if node["role"] == "worker":
-        return [*files, _bootstrap_kubeconfig(store, lab)]
+        return [*files, _bootstrap_kubeconfig(store, lab), *_worker_identity(store, lab, node)]
     files += _master_files(store, lab, node)
     if lab["etcd_external"]:
         return [*files, _etcd_ca(store)]
@@ -66,6 +70,7 @@ def _master_files(store: Store, lab: dict[str, Any], node: dict[str, Any]) -> li
         NodeFile(f"{PKI}/ca.key", store.authority("ca").key, 0o600),
         NodeFile(f"{PKI}/front-proxy-ca.crt", front_proxy.certificate),
         NodeFile(f"{PKI}/front-proxy-ca.key", front_proxy.key, 0o600),
+        *_signing_files(store),
     ]
     account = store.service_account()
     files.append(NodeFile(f"{PKI}/sa.pub", account.certificate, 0o600))
@@ -88,16 +93,52 @@ def _kubeconfigs(store: Store, lab: dict[str, Any], name: str, address: str) -> 
             content = store.kubeconfig(name, leaf, server)
             files.append(NodeFile(f"/etc/kubernetes/{file}", content, 0o600))
             continue
-        pair = store.leaf(name, leaf)
-        current = f"{KUBELET_PKI}/kubelet-client-current.pem"
-        user = {"client-certificate": current, "client-key": current}
-        content = compose_kubeconfig(store.authority("ca").certificate, server, user, Names())
-        files.append(NodeFile(f"/etc/kubernetes/{file}", content, 0o600))
-        # The kubelet renews these two by itself, so they are only laid once.
-        first = f"{KUBELET_PKI}/kubelet-client-first.pem"
-        files.append(NodeFile(first, pair.certificate + pair.key, 0o600, once=True))
-        files.append(NodeFile(current, link=first, once=True))
+        files += _kubelet_identity(store, server, name, leaf)
     return files
+
+
+def _signing_files(store: Store) -> list[NodeFile]:
+    """The pair that the controller manager signs with, where that is not `ca` itself."""
+    name, pair = signing_pair(store.folder), store.signing("ca")
+    if name == "ca":
+        return []
+    return [
+        NodeFile(f"{PKI}/{name}.crt", pair.certificate),
+        NodeFile(f"{PKI}/{name}.key", pair.key, 0o600),
+    ]
+
+
+def _kubelet_identity(store: Store, server: str, name: str, leaf: Leaf) -> list[NodeFile]:
+    """The kubelet's kubeconfig, and the client certificate that it begins with."""
+    pair = store.leaf(name, leaf)
+    current = f"{KUBELET_PKI}/kubelet-client-current.pem"
+    user = {"client-certificate": current, "client-key": current}
+    content = compose_kubeconfig(store.authority("ca").certificate, server, user, Names())
+    laid = kubelet_client_path(pair)
+    # The kubelet renews it by itself and moves the link on, so the link is only laid where
+    # this certificate never was; hence the link comes first.
+    return [
+        NodeFile("/etc/kubernetes/kubelet.conf", content, 0o600),
+        NodeFile(current, link=laid, once=True),
+        NodeFile(laid, pair.certificate + pair.key, 0o600),
+    ]
+
+
+def kubelet_client_path(pair: Pair) -> str:
+    """Where a client certificate of the store lies on a node, in the kubelet's own form.
+
+    Source: client-go, util/certificate/certificate_store.go (`kubelet-client-<time>.pem`).
+    """
+    issued = issued_at(x509.load_pem_x509_certificate(pair.certificate))
+    return f"{KUBELET_PKI}/kubelet-client-{issued:%Y-%m-%d-%H-%M-%S}.pem"
+
+
+def _worker_identity(store: Store, lab: dict[str, Any], node: dict[str, Any]) -> list[NodeFile]:
+    """Nothing as long as the worker has what it got by its bootstrap token."""
+    name, leaf = node["name"], identity_leaves(node["name"])["kubelet.conf"]
+    if store.kept(name, leaf) is None:
+        return []
+    return _kubelet_identity(store, f"https://{lab['endpoint']}", name, leaf)
 
 
 def _bootstrap_kubeconfig(store: Store, lab: dict[str, Any]) -> NodeFile:

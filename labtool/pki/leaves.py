@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -75,3 +76,28 @@ def kubelet_serving_leaf(node: str, addresses: Iterable[str]) -> Leaf:
     return Leaf(
         f"{KUBELET_PKI}/kubelet", "ca", f"system:node:{node}", "system:nodes", (SERVER,), names
     )
+
+
+def leaves_of(lab: dict[str, Any], node: dict[str, Any]) -> dict[str, Leaf]:
+    """Every leaf certificate of one machine, by the name that people give it.
+
+    Names are those of `kubeadm certs renew`; the kubelet's two, which kubeadm leaves to
+    the kubelet, are `kubelet-server` and `kubelet-client`.
+
+    Args:
+        lab: the inventory's `lab` variable.
+        node: the inventory's `node` variable of this machine.
+    """
+    name, addresses, role = node["name"], node["addresses"], node["role"]
+    leaves: list[Leaf] = []
+    found: dict[str, Leaf] = {}
+    if role == "etcd" or (role == "master" and not lab["etcd_external"]):
+        leaves += member_leaves(name, addresses)
+    if role == "master":
+        leaves += master_leaves(lab["api_sans"])
+        found = {f: leaf for f, leaf in identity_leaves(name).items() if f != "kubelet.conf"}
+    if role in {"master", "worker"}:
+        found["kubelet-server"] = kubelet_serving_leaf(name, addresses)
+        found["kubelet-client"] = identity_leaves(name)["kubelet.conf"]
+    by_path = {leaf.path.removeprefix(f"{PKI}/").replace("/", "-"): leaf for leaf in leaves}
+    return by_path | found

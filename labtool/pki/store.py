@@ -2,11 +2,16 @@
 
 A second run keeps each leaf that still says what it must, with its serial; only a
 leaf whose names, issuer or age no longer fit is issued anew.
+
+    <name>.crt, .key            a CA as machines get it: what is trusted, the key of its first
+    <name>-next.crt, .key       the CA that takes over, while rotation.json says so
+    nodes/<node>/*.crt, .key    leaves; one whose end was set on purpose has a .aged beside it
 """
 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import os
 import secrets
@@ -29,8 +34,7 @@ from labtool.pki.certificates import (
 )
 from labtool.pki.kubeconfigs import Names, compose_kubeconfig
 from labtool.pki.leaves import Leaf
-
-_AUTHORITIES = {"ca": "kubernetes", "etcd-ca": "etcd-ca", "front-proxy-ca": "front-proxy-ca"}
+from labtool.pki.rotation import AUTHORITIES, Rotation, Stage, path_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,21 @@ class Store:
         self._algorithm = algorithm
         self._cas: dict[str, Authority] = {}
         with FileLock(self.folder / ".lock", timeout=60):
-            for name, common_name in _AUTHORITIES.items():
-                self._cas[name] = self._ensure_authority(name, common_name)
+            self.rotation = Rotation.read(self.folder)
+            for name, common_name in AUTHORITIES.items():
+                self._cas[name] = self._signer(name, common_name)
             self._ensure_service_account_key()
             self.secrets = self._ensure_secrets()
 
     def authority(self, name: str) -> Pair:
-        """A CA's certificate and key."""
+        """A CA as machines get it: the certificates to trust, and the key of the first."""
         base = self.folder / name
         return Pair(base.with_suffix(".crt").read_bytes(), base.with_suffix(".key").read_bytes())
+
+    def signing(self, name: str) -> Pair:
+        """The CA that signs now: one certificate and its key."""
+        ca = self._cas[name]
+        return Pair(certificate_pem(ca.certificate), key_pem(ca.key))
 
     def service_account(self) -> Pair:
         """The key pair for service account tokens; `certificate` holds the public key."""
@@ -71,17 +81,46 @@ class Store:
 
     def leaf(self, node: str, leaf: Leaf) -> Pair:
         """The leaf as it is kept, or a new one where there is none that fits."""
+        kept = self.kept(node, leaf)
+        lasting = not self._base(node, leaf, ".aged").exists()
+        if kept and fits(kept.certificate, leaf, self._cas[leaf.authority], lasting=lasting):
+            return kept
+        return self.issue(node, leaf)
+
+    def kept(self, node: str, leaf: Leaf) -> Pair | None:
+        """The leaf as it is kept, whatever it says; None where there is none."""
+        crt, key = self._base(node, leaf, ".crt"), self._base(node, leaf, ".key")
+        if not (crt.exists() and key.exists()):
+            return None
+        return Pair(crt.read_bytes(), key.read_bytes())
+
+    def issue(self, node: str, leaf: Leaf, expires: dt.datetime | None = None) -> Pair:
+        """Issue a leaf anew; one with an end set on purpose is then kept until that is undone."""
         folder = private_dir(private_dir(self.folder / "nodes") / node)
-        base = folder / leaf.path.strip("/").replace("/", "_")
-        crt, key = base.with_name(base.name + ".crt"), base.with_name(base.name + ".key")
-        ca = self._cas[leaf.authority]
-        if crt.exists() and key.exists() and fits(crt.read_bytes(), leaf, ca):
-            return Pair(crt.read_bytes(), key.read_bytes())
+        base = folder / self._base(node, leaf, "").name
+        aged = base.with_name(base.name + ".aged")
+        if expires:
+            write_private(aged, b"")
         private = new_key(self._algorithm)
-        pair = Pair(certificate_pem(issue(leaf, ca, private)), key_pem(private))
-        write_private(key, pair.key)
+        made = issue(leaf, self._cas[leaf.authority], private, expires)
+        pair = Pair(certificate_pem(made), key_pem(private))
+        crt = base.with_name(base.name + ".crt")
+        # Whatever happens between these, no key stands beside another key's certificate.
+        crt.unlink(missing_ok=True)
+        write_private(base.with_name(base.name + ".key"), pair.key)
         write_private(crt, pair.certificate)
+        if not expires:
+            aged.unlink(missing_ok=True)
         return pair
+
+    def aged(self) -> list[str]:
+        """The leaves whose end was set on purpose, as `node/file`."""
+        found = sorted((self.folder / "nodes").glob("*/*.aged"))
+        return [f"{path.parent.name}/{path.stem}" for path in found]
+
+    def _base(self, node: str, leaf: Leaf, suffix: str) -> Path:
+        name = leaf.path.strip("/").replace("/", "_")
+        return self.folder / "nodes" / node / f"{name}{suffix}"
 
     def kubeconfig(self, node: str, leaf: Leaf, server: str, names: Names | None = None) -> bytes:
         """A kubeconfig with the client certificate of `leaf` inside."""
@@ -92,6 +131,34 @@ class Store:
         }
         names = names or Names.of(leaf.common_name)
         return compose_kubeconfig(self.authority("ca").certificate, server, user, names)
+
+    def turn(self, rotation: Rotation | None) -> Store:
+        """Begin, advance or (with None) end a rotation of CAs; return the store as it is then."""
+        if rotation is None:
+            path_in(self.folder).unlink(missing_ok=True)
+        if rotation is None or self.rotation is None:
+            # Also those that a run left that was cut off here: a new one needs new ones.
+            for path in self.folder.glob("*-next.*"):
+                path.unlink()
+        if rotation:
+            write_private(path_in(self.folder), rotation.as_json())
+        return Store(self.folder, self._algorithm)
+
+    def _signer(self, name: str, common_name: str) -> Authority:
+        """The CA that signs now; its files are brought to what the rotation's stage says."""
+        old = self._ensure_authority(name, common_name)
+        if self.rotation is None or name not in self.rotation.authorities:
+            return old
+        new = self._ensure_authority(f"{name}-next", common_name)
+        last = self.rotation.stage is Stage.DROP
+        laid = [new] if last else [old, new]
+        trusted = b"".join(certificate_pem(ca.certificate) for ca in laid)
+        key = key_pem(laid[0].key)
+        for end, content in ((".key", key), (".crt", trusted)):
+            path = self.folder / f"{name}{end}"
+            if path.read_bytes() != content:
+                write_private(path, content)
+        return old if self.rotation.stage is Stage.TRUST else new
 
     def _ensure_authority(self, name: str, common_name: str) -> Authority:
         crt, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
-
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.x509.oid import NameOID
 
+from labtool.pki.questions import (
+    common_name,
+    days_left,
+    is_ca,
+    missing,
+    names,
+    organisation,
+    signed_by,
+)
 from labtool.verify.model import CheckFailed
+
+__all__ = [
+    "common_name",
+    "days_left",
+    "is_ca",
+    "load",
+    "missing",
+    "names",
+    "organisation",
+    "signed_by",
+]
 
 
 def load(pem: str) -> x509.Certificate:
@@ -22,64 +37,3 @@ def load(pem: str) -> x509.Certificate:
         return x509.load_pem_x509_certificate(pem.encode())
     except ValueError as error:
         raise CheckFailed("there is no certificate where one should be", got=pem[:200]) from error
-
-
-def signed_by(leaf: x509.Certificate, ca: x509.Certificate) -> bool:
-    """Whether this CA issued and signed it."""
-    try:
-        leaf.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def days_left(certificate: x509.Certificate) -> float:
-    """Days until it expires."""
-    left = certificate.not_valid_after_utc - dt.datetime.now(dt.UTC)
-    return left.total_seconds() / 86400
-
-
-def names(certificate: x509.Certificate) -> set[str]:
-    """Every DNS name and address it is valid for."""
-    try:
-        sans = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return set()
-    addresses = {str(a) for a in sans.get_values_for_type(x509.IPAddress)}
-    return set(sans.get_values_for_type(x509.DNSName)) | addresses
-
-
-def missing(certificate: x509.Certificate, wanted: tuple[str, ...]) -> list[str]:
-    """The names and addresses that it should be valid for and isn't."""
-    there = {_canonical(name) for name in names(certificate)}
-    return [name for name in wanted if _canonical(name) not in there]
-
-
-def _canonical(name: str) -> str:
-    try:
-        return str(ipaddress.ip_address(name))
-    except ValueError:
-        return name.lower()
-
-
-def common_name(certificate: x509.Certificate) -> str:
-    """Who it is for."""
-    return _attribute(certificate, NameOID.COMMON_NAME)
-
-
-def organisation(certificate: x509.Certificate) -> str:
-    """Its group, as Kubernetes reads it."""
-    return _attribute(certificate, NameOID.ORGANIZATION_NAME)
-
-
-def _attribute(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> str:
-    found = certificate.subject.get_attributes_for_oid(oid)
-    return str(found[0].value) if found else ""
-
-
-def is_ca(certificate: x509.Certificate) -> bool:
-    """Whether it may sign others."""
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False

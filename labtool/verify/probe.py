@@ -101,6 +101,7 @@ def _stat(path: str) -> Answer:
         "gid": info.st_gid,
         "kind": "file" if regular else "folder" if stat.S_ISDIR(info.st_mode) else "other",
         "link": str(file.readlink()) if file.is_symlink() else "",
+        "mtime": info.st_mtime,
         "sha256": digest,
     }
 
@@ -146,6 +147,20 @@ def processes(job: Job) -> Answer:
             if name in found:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace")
                 found[name].append(words.split("\0")[:-1])
+    return found
+
+
+def started(job: Job) -> Answer:
+    """When the newest process with each of these names began, in seconds since the epoch."""
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    tick = os.sysconf("SC_CLK_TCK")
+    found: Answer = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # proc_pid_stat(5): the name in brackets may hold spaces; starttime is field 22.
+            _, name, rest = re.split(r" \((.*)\) ", (entry / "stat").read_text(encoding="utf-8"))
+            if name in job["names"]:
+                found[name] = max(found.get(name, 0), boot + int(rest.split()[19]) / tick)
     return found
 
 
@@ -288,6 +303,7 @@ KINDS = {
     "key_pairs": key_pairs,
     "kubeconfigs": kubeconfigs,
     "processes": processes,
+    "started": started,
     "clock": clock,
     "web": web,
     "port": port,

@@ -12,13 +12,10 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
-import httpx2
 import pytest
 from harness import (
     ROOT,
@@ -33,9 +30,7 @@ from harness import (
     traces,
     until,
 )
-from lightkube import ApiError
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import ConfigMap
+from writer import Writer
 
 pytestmark = pytest.mark.e2e
 
@@ -198,53 +193,6 @@ def test_stop_twice_and_start_twice(small_lab: Lab) -> None:
 # -- one master lost ------------------------------------------------------------------
 
 
-class Writer:
-    """Writes a ConfigMap every 100 ms through the load balancer, as a user's program would.
-
-    A write counts once it was acknowledged; one without an answer within 2 s is tried again:
-    etcd answers what was under way to a lost leader only after 7 s, with an error.
-    """
-
-    def __init__(self, lab: Lab) -> None:
-        self._api = lab.api(seconds=2)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.times: list[float] = []
-        self.errors: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._api.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            name = f"write-{len(self.times)}"
-            made = ConfigMap(
-                metadata=ObjectMeta(name=name, namespace="default", labels={"by": "writer"})
-            )
-            try:
-                self._api.create(made)
-            except ApiError as error:
-                if error.status.code != 409:  # else the answer of an earlier try got lost
-                    self.errors.append(str(error))
-                    continue
-            except httpx2.HTTPError as error:
-                self.errors.append(repr(error))
-                continue
-            self.times.append(time.monotonic())
-            self._stop.wait(0.1)
-
-    @property
-    def longest_gap(self) -> float:
-        """The longest time between two acknowledged writes, in seconds."""
-        return max(b - a for a, b in zip(self.times, self.times[1:], strict=False))
-
-
 def leader(lab: Lab) -> str:
     """The master whose etcd member leads."""
     rows = lab.etcdctl("m1", "endpoint", "status", "--cluster", "-w", "json").data
@@ -271,8 +219,7 @@ def test_one_master_lost(ha_lab: Lab) -> None:
         time.sleep(10)
     assert writer.longest_gap < 6, writer.errors
     assert len(writer.times) > 40, writer.errors
-    written = {f"write-{n}" for n in range(len(writer.times))}
-    assert written <= names_of(ha_lab.kubectl("get", "cm", "-l", "by=writer", "-o", "name"))
+    writer.assert_nothing_lost()
     up = {n for n, status in backends(ha_lab).items() if status.startswith("UP")}
     assert up == set(ha_lab.cluster_nodes) - {gone}
     assert listed(ha_lab) == "degraded"
@@ -283,7 +230,6 @@ def test_one_master_lost(ha_lab: Lab) -> None:
     until(lambda: len(ha_lab.healthy_members(other)) == 3, 30, "the member is back")
     until(lambda: backends(ha_lab)[gone].startswith("UP"), 10, "the balancer has it back")
     assert_whole(ha_lab, "after-loss")
-    ha_lab.kubectl("delete", "cm", "-l", "by=writer")
 
 
 def names_of(listing: Done) -> set[str]:

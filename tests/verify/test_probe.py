@@ -123,6 +123,16 @@ def test_kubeconfigs_lose_their_keys(tmp_path: Path) -> None:
     assert "U0VDUkVU" not in json.dumps(found)
 
 
+def test_when_processes_began() -> None:
+    """The newest of each name, by the clock that files have."""
+    before = time.time()
+    with subprocess.Popen(["sleep", "30"]) as child:
+        found = probe.do({"kind": "started", "names": ["sleep", "no-such-process"]})
+        child.kill()
+    assert list(found) == ["sleep"]
+    assert found["sleep"] == pytest.approx(before, abs=0.5)
+
+
 def test_requests(server: int) -> None:
     """Status and body; a closed port is an answer."""
     answer = probe.do({"kind": "web", "url": f"http://127.0.0.1:{server}/x?y=z"})

@@ -74,7 +74,7 @@ RECORDS = Path("/var/lib/labtool")
 def write(row: dict[str, Any], *, check_mode: bool) -> bool:
     """Make one file as it must be; return whether it was not."""
     path = Path(row["path"])
-    if row["once"] and os.path.lexists(path):
+    if left_alone(row, path):
         return False
     if row["link"]:
         return link(path, row["link"], check_mode=check_mode)
@@ -84,6 +84,17 @@ def write(row: dict[str, Any], *, check_mode: bool) -> bool:
     if not check_mode:
         replace(path, content, row["mode"])
     return True
+
+
+def left_alone(row: dict[str, Any], path: Path) -> bool:
+    """Whether what is there belongs to the program that changes it from now on.
+
+    A link becomes ours again when what it would point to is yet to be laid: something
+    newer for that program to begin with.
+    """
+    if not row["once"] or not os.path.lexists(path):
+        return False
+    return not row["link"] or Path(row["link"]).exists()
 
 
 def link(path: Path, target: str, *, check_mode: bool) -> bool:
