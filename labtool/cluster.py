@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.2
 
 
 def client(topology: Topology) -> Client:
-    """A client of the lab's API through its published port; proxies don't apply to loopback."""
+    """A client of the lab's API; it is on this machine, so that proxies don't apply."""
     lab.require_keys(topology)
     config = KubeConfig.from_file(str(lab.kubeconfig(topology)))
     return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10))
@@ -115,7 +115,7 @@ def _missing(
     try:
         return _stale(api, restarted) or _missing_objects(topology, api)
     except (ApiError, httpx2.HTTPError) as error:
-        return [f"the API through port {topology.api_port}: {error}"]
+        return [f"the API at {topology.server}: {error}"]
 
 
 def _serves(direct: httpx2.Client, address: str) -> bool:

@@ -52,6 +52,7 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "state_dir": str(state),
         "masters": [_node_variable(n) for n in topology.masters],
         "workers": [_node_variable(n) for n in topology.workers],
+        "balancers": [_node_variable(n) for n in topology.balancers],
         "cgroup_driver": topology.cgroup_driver,
         "images": versions.images(topology.versions),
         "etcd_external": topology.etcd_external,

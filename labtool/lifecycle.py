@@ -51,7 +51,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
             image = ensure_node_image(topology.versions, console)
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
-        pki.write_admin_kubeconfig(store, topology.name, topology.api_port)
+        pki.write_admin_kubeconfig(store, topology.name, topology.server)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = _power_on(topology, stopped, provider, console)
@@ -117,7 +117,8 @@ def _machines_title(topology: Topology) -> str:
         count = len(topology.etcd_members)
         parts.append(f"{count} etcd node{'s' if count > 1 else ''}")
     if topology.balancers:
-        parts.append("load balancer")
+        count = len(topology.balancers)
+        parts.append("load balancer" if count == 1 else f"{count} load balancers")
     return f"Machines ({', '.join(parts)})"
 
 

@@ -121,6 +121,9 @@ class LabSpec(_Strict):
     api_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         0, description="the API's port on 127.0.0.1; 0 takes a free one"
     )
+    lb: Annotated[int, Field(ge=1, le=2)] = Field(
+        1, description="load balancers in front of several masters; 2 share a virtual address"
+    )
     network: Network = Network()
     pki: Pki = Pki()
     extra_args: ExtraArgs = ExtraArgs()
@@ -147,6 +150,20 @@ class LabSpec(_Strict):
         if value and (why := names.complaint(value)):
             raise ValueError(why)
         return value
+
+    @model_validator(mode="after")
+    def _balanced(self) -> LabSpec:
+        if self.lb > 1 and self.masters == 1:
+            raise ValueError(
+                "lb: 2 balancers need several masters: with one, a master that is lost takes the "
+                "API with it whatever stands in front; use 3-master, or leave lb out"
+            )
+        if self.lb > 1 and self.api_port:
+            raise ValueError(
+                "api_port: two load balancers can't share a port of this host; the way in is "
+                "their virtual address, so leave api_port out"
+            )
+        return self
 
     @property
     def lab_name(self) -> str:

@@ -59,8 +59,9 @@ class Topology:
         spec: what was asked, as given by the user (defaults filled in).
         subnet: the node network; `gateway` is its first address.
         endpoint: `address:port` of the API as nodes reach it.
-        api_port: the API's port on 127.0.0.1 of the host.
+        api_port: the API's port on 127.0.0.1 of the host; 0 where there is a virtual address.
         api_sans: every name and address under which the API is reached.
+        virtual_address: what two load balancers share by VRRP; empty where there is one or none.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Topology:
     api_sans: tuple[str, ...]
     cgroup_version: int
     nameservers: tuple[str, ...]
+    virtual_address: str = ""
     schema: int = field(default=SCHEMA)
 
     @property
@@ -112,9 +114,17 @@ class Topology:
         return tuple(n for n in self.nodes if n.role in CLUSTER)
 
     @property
-    def api_machine(self) -> Node:
-        """The machine whose API port is published on the host."""
+    def api_machine(self) -> Node | None:
+        """The machine whose API port is published on the host; none for a virtual address."""
+        if self.virtual_address:
+            return None
         return self.balancers[0] if self.balancers else self.masters[0]
+
+    @property
+    def server(self) -> str:
+        """The API's URL for clients on this host (docs/load-balancers.md argues it)."""
+        at = self.endpoint if self.virtual_address else f"127.0.0.1:{self.api_port}"
+        return f"https://{at}"
 
     @property
     def cgroup_driver(self) -> str:
@@ -141,6 +151,8 @@ class Topology:
     def components(self, node: Node) -> tuple[Component, ...]:
         """What runs on this machine, in boot order."""
         absent = set() if self.spec.get("cni") == "flannel" else {"flannel"}
+        if not self.virtual_address:
+            absent.add("keepalived")
         if node not in self.etcd_members:
             absent.add("etcd")
         return tuple(c for c in COMPONENTS if node.role in c.roles and c.name not in absent)
@@ -207,7 +219,7 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         spec: what was asked.
         host: what was found.
         used_subnets: networks of the engine and of other labs, as CIDR.
-        api_port: a free port of 127.0.0.1.
+        api_port: a free port of 127.0.0.1; not used where there is a virtual address.
 
     Raises:
         PreflightError: address ranges collide; names both.
@@ -217,7 +229,8 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     hosts = ipaddress.ip_network(subnet)
     nodes = _nodes(name, spec, hosts)
     services = ipaddress.ip_network(spec.network.services)
-    front = next(n for n in nodes if n.role in _WAYS_IN)
+    virtual = str(hosts[_BALANCER_OFFSET]) if spec.lb > 1 else ""
+    front = virtual or next(n.address for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
     return Topology(
         name=name,
@@ -231,11 +244,12 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         api_service_address=api_service,
         dns_address=str(services[10]),
         domain=spec.network.domain,
-        endpoint=f"{front.address}:{API_PORT}",
-        api_port=api_port,
-        api_sans=_api_sans(spec, nodes, api_service),
+        endpoint=f"{front}:{API_PORT}",
+        api_port=0 if virtual else api_port,
+        api_sans=_api_sans(spec, nodes, api_service, virtual),
         cgroup_version=host.cgroup_version,
         nameservers=host.nameservers,
+        virtual_address=virtual,
     )
 
 
@@ -246,7 +260,7 @@ def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
             for i in range(1, count + 1)
         ]
 
-    balancers = 1 if spec.masters > 1 else 0
+    balancers = spec.lb if spec.masters > 1 else 0
     return (
         *make("lb", Role.LOAD_BALANCER, balancers, _BALANCER_OFFSET),
         *make("e", Role.ETCD, spec.etcd, _ETCD_OFFSET),
@@ -255,7 +269,9 @@ def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:
     )
 
 
-def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[str, ...]:
+def _api_sans(
+    spec: LabSpec, nodes: tuple[Node, ...], api_service: str, virtual: str
+) -> tuple[str, ...]:
     """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
     ways_in = [n for n in nodes if n.role in _WAYS_IN]
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -268,6 +284,7 @@ def _api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple
                 *(n.name for n in ways_in),
                 api_service,
                 "127.0.0.1",
+                *([virtual] if virtual else []),
                 *(n.address for n in ways_in),
                 *spec.pki.extra_sans,
             ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
     "3-master": (HOST, {"name": "lab"}),
     "3-master-2-worker": (HOST, {"name": "lab"}),
     "3-master-3-etcd": (HOST, {"name": "lab", "extra_args": {"etcd": {"log-level": "warn"}}}),
+    "2-master-1-etcd": (HOST, {"name": "lab", "lb": 2}),
     "1-node": (
         BARE,
         {
@@ -305,6 +307,24 @@ def test_etcd_on_nodes_of_its_own_has_the_flags_of_a_static_pod(
     etcd = yaml.safe_load(kept["data"]["ClusterConfiguration"])["etcd"]
     assert etcd["external"]["endpoints"] == endpoints
     assert "local" not in etcd
+
+
+def test_two_balancers_advertise_to_each_other_alone(trees: dict[str, list[Rendered]]) -> None:
+    """As equals, by unicast; the address is what nodes and people are told to go to."""
+    pair = {one.node.name: one for one in trees["2-master-1-etcd"] if "lb" in one.node.name}
+    for name, other in (("lb1", "lb2"), ("lb2", "lb1")):
+        text = pair[name].text("/etc/keepalived/keepalived.conf")
+        peers = re.search(r"unicast_peer \{\s*(.*?)\s*\}", text, re.DOTALL)
+        assert peers
+        assert peers[1] == pair[other].node.address
+        assert f"unicast_src_ip {pair[name].node.address}" in text
+        assert "172.30.0.5/32 dev eth0" in text
+        assert {"state BACKUP", "nopreempt"} <= {line.strip() for line in text.splitlines()}
+    m1 = next(one for one in trees["2-master-1-etcd"] if one.node.name == "m1")
+    assert "server: https://172.30.0.5:6443" in m1.text("/etc/kubernetes/addons/kube-proxy.yaml")
+    assert "controlPlaneEndpoint: 172.30.0.5:6443" in m1.text("/etc/kubernetes/addons/kubeadm.yaml")
+    alone = next(one for one in trees["3-master"] if one.node.name == "lb1")
+    assert not [f.path for f in alone.files if "keepalived" in f.path]
 
 
 def test_systemd_takes_flags_as_they_are_meant() -> None:

@@ -38,7 +38,7 @@ def command(console: Console, as_json: bool) -> None:  # noqa: FBT001 - click pa
             "nodes": len(t.nodes),
             "kubernetes": t.versions.kubernetes,
             "subnet": t.subnet,
-            "api": f"https://127.0.0.1:{t.api_port}",
+            "api": t.server,
         }
         for t in labs.values()
     ]

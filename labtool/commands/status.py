@@ -53,7 +53,7 @@ def _show(
 ) -> None:
     console.show(
         f"{topology.name}: {state}, Kubernetes {topology.versions.kubernetes}, "
-        f"API https://127.0.0.1:{topology.api_port} {api}"
+        f"API {topology.server} {api}"
     )
     table = Table(box=None, pad_edge=False)
     for column in rows[0]:

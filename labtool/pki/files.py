@@ -118,13 +118,11 @@ def _pair_files(store: Store, node: str, leaf: Leaf) -> list[NodeFile]:
     ]
 
 
-def write_admin_kubeconfig(store: Store, topology_name: str, api_port: int) -> Path:
-    """The kubeconfig for use on the host, `pki/admin.conf`; its server is the published port."""
+def write_admin_kubeconfig(store: Store, topology_name: str, server: str) -> Path:
+    """The kubeconfig for use on the host, `pki/admin.conf`."""
     path = store.folder / "admin.conf"
     leaf = identity_leaves("host")["admin.conf"]
-    content = store.kubeconfig(
-        "host", leaf, f"https://127.0.0.1:{api_port}", Names.all(f"labtool-{topology_name}")
-    )
+    content = store.kubeconfig("host", leaf, server, Names.all(f"labtool-{topology_name}"))
     if not path.exists() or path.read_bytes() != content:
         write_private(path, content)
     return path

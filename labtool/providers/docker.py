@@ -212,7 +212,9 @@ class DockerProvider:
         label = {"label": f"{LABEL_LAB}={topology.name}"}
         if self._client.api.networks(filters=label):
             return
-        pool = IPAMPool(subnet=topology.subnet, gateway=topology.gateway)
+        # So that the engine gives the virtual address to no other container.
+        kept = {"virtual": topology.virtual_address} if topology.virtual_address else None
+        pool = IPAMPool(subnet=topology.subnet, gateway=topology.gateway, aux_addresses=kept)
         try:
             self._client.api.create_network(
                 topology.name,

@@ -8,6 +8,8 @@ from typing import Any
 
 from labtool.components import Role
 from labtool.topology import Node, Topology
+from labtool.verify.balancers import balancer_jobs
+from labtool.verify.job import PATIENT, Jobs, command, units, web
 from labtool.verify.model import is_master
 
 PKI = "/etc/kubernetes/pki"
@@ -32,33 +34,18 @@ ETCD_ENV = {
 KUBELET_CERT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 AUDIT_LOG = "/var/log/kubernetes/audit/audit.log"
 AUDIT_MARK = f"labtool-verify-{uuid.uuid4().hex[:12]}"
-UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestarts"
 PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kubelet", "haproxy")
-
-Jobs = dict[str, dict[str, Any]]
-# A machine may be busy for a moment; what is well a little later is well.
-PATIENT = {"until": 200, "seconds": 5}
-
-
-def command(*argv: str, **more: Any) -> dict[str, Any]:
-    """A job that runs a command."""
-    return {"kind": "run", "argv": list(argv), **more}
-
-
-def web(url: str, **more: Any) -> dict[str, Any]:
-    """A job that makes one HTTP request."""
-    return {"kind": "web", "url": url, **more}
 
 
 def jobs(topology: Topology, node: Node) -> Jobs:
     """What is looked at on this node."""
     found = _machine_jobs(topology, node)
     if node.role is Role.LOAD_BALANCER:
-        return found | _balancer_jobs(topology)
+        return found | balancer_jobs(topology, node)
     if node in topology.etcd_members:
         found |= _etcd_jobs(node)
     if node.role is Role.ETCD:
-        return found | _file_jobs() | {"units": _units("etcd")}
+        return found | _file_jobs() | {"units": units("etcd")}
     found |= _node_jobs(topology, node)
     if node.role is Role.MASTER:
         found |= _api_jobs(node) | _control_jobs()
@@ -86,7 +73,7 @@ def _machine_jobs(topology: Topology, node: Node) -> Jobs:
     }
     return {
         "clock": {"kind": "clock"},
-        "listeners": command("ss", "-Hlntup"),
+        "listeners": command("ss", "-Hlntuwp"),
         "hostname": command("hostname"),
         "own_address": command("getent", "ahostsv4", node.name),
         "failed_units": command("systemctl", "--failed", "--plain", "--no-legend", "--no-pager"),
@@ -110,6 +97,7 @@ def _node_jobs(topology: Topology, node: Node) -> Jobs:
         "kubelet_by_name": web(f"{kubelet}/healthz", ca=KUBELET_CA, name=node.name),
         "proxy_mode": web("http://127.0.0.1:10249/proxyMode", **PATIENT),
         "proxy_healthz": web("http://127.0.0.1:10256/healthz", **PATIENT),
+        "endpoint": web(f"https://{topology.endpoint}/readyz", ca=KUBELET_CA, **PATIENT),
         "service_address": web(
             f"https://{topology.api_service_address}:443/readyz",
             ca=KUBELET_CA,
@@ -180,13 +168,9 @@ def _file_jobs() -> Jobs:
     }
 
 
-def _units(*names: str) -> dict[str, Any]:
-    return command("systemctl", "show", *names, f"--property={UNIT_PROPERTIES}")
-
-
 def _runtime_jobs() -> Jobs:
     return {
-        "units": _units("kubelet", "containerd"),
+        "units": units("kubelet", "containerd"),
         "cri_info": command("crictl", "info"),
         "cri_version": command("crictl", "version"),
         "cri_images": command("crictl", "images", "-o", "json"),
@@ -280,15 +264,4 @@ def _control_jobs() -> Jobs:
         "kcm_healthz": web("https://127.0.0.1:10257/healthz", **PATIENT),
         "kcm_metrics": web("https://127.0.0.1:10257/metrics"),
         "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=20),
-    }
-
-
-def _balancer_jobs(topology: Topology) -> Jobs:
-    stats = web("http://127.0.0.1:8404/stats;csv", limit=100_000)
-    front = web("https://127.0.0.1:6443/livez", times=3 * len(topology.masters))
-    return {
-        "text": {"kind": "read", "paths": ["/etc/haproxy/haproxy.cfg", "/etc/machine-id"]},
-        "spread": {"kind": "steps", "steps": [stats, front, stats]},
-        "units": _units("haproxy"),
-        "stats_outside": web(f"http://{topology.balancers[0].address}:8404/stats", timeout=2),
     }

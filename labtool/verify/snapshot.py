@@ -16,7 +16,8 @@ from typing import Any, cast
 from labtool.topology import Node, Topology
 from labtool.verify import probe
 from labtool.verify.connect import background, host_of
-from labtool.verify.jobs import Jobs, jobs
+from labtool.verify.job import Jobs
+from labtool.verify.jobs import jobs
 from labtool.verify.model import CheckFailed
 
 ANSWER_SECONDS = 40.0

@@ -14,7 +14,8 @@ from labtool.topology import Node, Topology
 from labtool.verify import manifests, webhook
 from labtool.verify.api import Api, ApiRefused, Json
 from labtool.verify.connect import background
-from labtool.verify.jobs import ETCD_ENV, Jobs, command, web
+from labtool.verify.job import Jobs, command, web
+from labtool.verify.jobs import ETCD_ENV
 from labtool.verify.model import CheckFailed
 from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
 from labtool.verify.snapshot import Look

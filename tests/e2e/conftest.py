@@ -12,7 +12,7 @@ from harness import CommandLine, Lab, Labs
 
 from labtool import paths
 
-_SHARED = ("ha_lab", "small_lab", "worker_lab", "etcd_lab")
+_SHARED = ("ha_lab", "small_lab", "worker_lab", "etcd_lab", "pair_lab")
 # What must not change anything for labtool, though it is in the user's environment.
 HOSTILE = {
     "http_proxy": "http://127.0.0.1:9",
@@ -102,6 +102,12 @@ def worker_lab(labs: Labs) -> Lab:
 def etcd_lab(labs: Labs) -> Lab:
     """One master, and etcd on three nodes of its own."""
     return labs.create("1-master-3-etcd", "etcd")
+
+
+@pytest.fixture(scope="session")
+def pair_lab(labs: Labs) -> Lab:
+    """Two masters behind two load balancers with a virtual address, and one member of etcd."""
+    return labs.create("2-master-1-etcd", "pair", "--set", "lb=2")
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from breaks import BATCHES, MEMBERS, WORKER, Batch
+from breaks import BATCHES, MEMBERS, PAIR, WORKER, Batch
 from breaks.shell import PRELUDE
 from harness import RELEASE, Lab, engine
 
@@ -23,7 +23,7 @@ from labtool import spec, topology
 from labtool.host import HostFacts
 from labtool.verify import registry
 
-EVERY = (*BATCHES, WORKER, MEMBERS)
+EVERY = (*BATCHES, WORKER, MEMBERS, PAIR)
 SETTLE_SECONDS = 120
 # What has to hold before the next batch; all of it is judged by looking.
 _SETTLED = (
@@ -45,8 +45,12 @@ def test_every_check_has_a_break() -> None:
 @pytest.mark.parametrize("batch", EVERY, ids=lambda batch: batch.name)
 def test_the_table_knows_the_rows(batch: Batch, roomy_host: HostFacts) -> None:
     """Every row in the table exists, and verify is asked for what is expected."""
-    words = {WORKER.name: "1-master-1-worker", MEMBERS.name: "1-master-3-etcd"}
-    asked = spec.build({"topology": words.get(batch.name, "3-master")})
+    words: dict[str, dict[str, Any]] = {
+        WORKER.name: {"topology": "1-master-1-worker"},
+        MEMBERS.name: {"topology": "1-master-3-etcd"},
+        PAIR.name: {"topology": "2-master-1-etcd", "lb": 2},
+    }
+    asked = spec.build(words.get(batch.name, {"topology": "3-master"}))
     every = registry.rows(topology.plan(asked, roomy_host, used_subnets=(), api_port=6443))
     chosen = {row.id for row in registry.select(every, batch.only)}
     assert batch.expects.keys() - chosen == set()
@@ -80,6 +84,7 @@ def _facts(lab: Lab, node: str) -> str:
         "ADDRESS": addresses[node],
         "PODS": lab.topology["pod_cidr"],
         "VERSION": RELEASE.kubernetes,
+        "VIRTUAL": lab.topology["virtual_address"],
         **{name.upper(): address for name, address in addresses.items()},
     }
     return "".join(f"{name}={value}\n" for name, value in known.items())
@@ -188,6 +193,12 @@ def test_verify_sees_on_a_worker(worker_lab: Lab) -> None:
 def test_verify_sees_on_nodes_of_etcd(etcd_lab: Lab) -> None:
     """What only a lab with etcd on nodes of its own can get wrong."""
     _expect_seen(etcd_lab, MEMBERS)
+
+
+@pytest.mark.e2e
+def test_verify_sees_on_two_balancers(pair_lab: Lab) -> None:
+    """What only a lab with a virtual address can get wrong."""
+    _expect_seen(pair_lab, PAIR)
 
 
 @pytest.mark.e2e

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from labtool.verify.answers import said
-from labtool.verify.jobs import web
+from labtool.verify.job import web
 from labtool.verify.model import expect, masters, once
 from labtool.verify.objects import meta
 from labtool.verify.registry import check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from breaks import cluster, control_plane, files, kubelets, members, network, objects
+from breaks import balancers, cluster, control_plane, files, kubelets, members, network, objects
 from breaks.model import Batch, Break, Step
 
 # Light ones first: what they touch is read by checks and by nothing that runs.
@@ -25,5 +25,7 @@ BATCHES: tuple[Batch, ...] = (
 WORKER = files.WORKER
 # What only a lab with nodes for etcd can get wrong.
 MEMBERS = members.BATCH
+# What only a lab with two load balancers can get wrong.
+PAIR = balancers.BATCH
 
-__all__ = ["BATCHES", "MEMBERS", "WORKER", "Batch", "Break", "Step"]
+__all__ = ["BATCHES", "MEMBERS", "PAIR", "WORKER", "Batch", "Break", "Step"]

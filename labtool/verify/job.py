@@ -1,0 +1,25 @@
+"""The kinds of jobs that the probe does, as plain data (labtool.verify.probe)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestarts"
+Jobs = dict[str, dict[str, Any]]
+# A machine may be busy for a moment; what is well a little later is well.
+PATIENT = {"until": 200, "seconds": 5}
+
+
+def command(*argv: str, **more: Any) -> dict[str, Any]:
+    """A job that runs a command."""
+    return {"kind": "run", "argv": list(argv), **more}
+
+
+def web(url: str, **more: Any) -> dict[str, Any]:
+    """A job that makes one HTTP request."""
+    return {"kind": "web", "url": url, **more}
+
+
+def units(*names: str) -> dict[str, Any]:
+    """A job that asks systemd for the state of units."""
+    return command("systemctl", "show", *names, f"--property={UNIT_PROPERTIES}")
