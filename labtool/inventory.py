@@ -54,12 +54,29 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "workers": [_node_variable(n) for n in topology.workers],
         "balancers": [_node_variable(n) for n in topology.balancers],
         "cgroup_driver": topology.cgroup_driver,
+        "feature_gates": ",".join(
+            f"{name}={str(on).lower()}" for name, on in topology.spec["feature_gates"].items()
+        ),
+        "no_proxy": _no_proxy(topology),
         "images": versions.images(topology.versions),
         "etcd_external": topology.etcd_external,
         "etcd_endpoints": [f"https://{address}:2379" for _, address in members],
         "etcd_initial_cluster": ",".join(f"{n}=https://{a}:2380" for n, a in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
     }
+
+
+def _no_proxy(topology: Topology) -> list[str]:
+    """All that nodes reach without a proxy: the lab's own, and what was asked for.
+
+    Addresses too, and not their networks alone: some programs can't read a network (T19).
+    """
+    ours = [
+        "localhost", "127.0.0.1", topology.subnet, topology.pod_cidr, topology.service_cidr,
+        ".svc", f".{topology.domain}", topology.endpoint.rpartition(":")[0],
+        *(n.name for n in topology.nodes), *(n.address for n in topology.nodes),
+    ]  # fmt: skip
+    return list(dict.fromkeys([*ours, *topology.spec["proxy"]["no_proxy"]]))
 
 
 def _node_variable(node: Node) -> dict[str, str]:

@@ -10,14 +10,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labtool import engine, host, inventory, lab, paths, pki, preflight
+from labtool import engine, host, inventory, lab, paths, pki, preflight, settings
 from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import ensure_node_image, node_image_tag
 from labtool.console import Console
 from labtool.errors import UsageError
 from labtool.providers.docker import DockerProvider
 from labtool.spec import LabSpec
-from labtool.topology import Node, Restarted, Topology, plan
+from labtool.topology import Node, Restarted, Topology, plan, revised
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     """
     with lab.only_one(spec.lab_name):
         provider = DockerProvider()
-        topology, new = _decide(spec, provider)
+        topology, new = _decide(spec, provider, console)
         if new:
             _check_host(topology, console)
         states = provider.states(topology)
@@ -70,26 +70,29 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     return Created(topology, new, len(made) + len(stopped) + len(outcome.changed))
 
 
-def _decide(spec: LabSpec, provider: DockerProvider) -> tuple[Topology, bool]:
-    """The topology of the lab that is there, or a new one."""
+def _decide(spec: LabSpec, provider: DockerProvider, console: Console) -> tuple[Topology, bool]:
+    """The topology of the lab that is there, changed where that may be, or a new one."""
     there = {t.name: t for t in provider.labs()}.get(spec.lab_name)
     if there is None:
         facts = host.gather()
         port = spec.api_port or host.free_port()
         used = provider.used_subnets()
         return plan(spec, facts, used_subnets=used, api_port=port), True
-    asked = spec.model_dump(mode="json")
-    differing = [key for key in asked if asked[key] != there.spec.get(key)]
-    if differing:
+    there = lab.current(there)
+    asked, has = (settings.parts(s) for s in (spec.model_dump(mode="json"), there.spec))
+    differing = {key: f"{key}: has {has.get(key)!r}, asked {asked[key]!r}"
+                 for key in asked if asked[key] != has.get(key)}  # fmt: skip
+    if fixed := [key for key in differing if key not in settings.CHANGEABLE]:
         raise UsageError(
-            f"lab {there.name} is there already and differs in {', '.join(differing)}",
-            cause="\n".join(
-                f"{k}: has {there.spec.get(k)!r}, asked {asked[k]!r}" for k in differing
-            ),
-            next_step=f"choose another --name, or labtool delete {there.name}",
+            f"lab {there.name} is there already and differs in {', '.join(fixed)}",
+            cause="\n".join(differing[key] for key in fixed),
+            next_step=f"choose another --name, or labtool delete {there.name}; only "
+            f"{', '.join(settings.CHANGEABLE)} can be changed",
         )
     lab.require_keys(there)
-    return there, False
+    if differing:
+        console.say(f"Changes of lab {there.name}:\n" + "\n".join(differing.values()))
+    return revised(there, spec), False
 
 
 def _check_host(topology: Topology, console: Console) -> None:

@@ -5,17 +5,19 @@ All mistakes are reported at once, each with its place in the file.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from labtool import names, versions
 from labtool.errors import SpecError
+from labtool.mistakes import Places, note_places, sentence
+from labtool.settings import ExtraArgs, FeatureGates, Overrides, Proxy, Registries, Strict
 
 _TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?(?:-(\d+)-etcds?)?")
 MASTERS_MAX = 7
@@ -28,10 +30,6 @@ _PREFIXES_MAX = {
 NODES_MAX = 20
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 def _cidr(value: str) -> str:
     try:
         network = ipaddress.ip_network(value)
@@ -42,7 +40,7 @@ def _cidr(value: str) -> str:
     return str(network)
 
 
-class Network(_Strict):
+class Network(Strict):
     """Address ranges. Each is one variable that feeds every component."""
 
     pods: str = Field("10.244.0.0/16", description="pod addresses; each node gets a /24 of it")
@@ -86,27 +84,14 @@ class Network(_Strict):
         return self
 
 
-class Pki(_Strict):
+class Pki(Strict):
     """How certificates are made."""
 
     algorithm: Literal["ecdsa", "rsa"] = Field("ecdsa", description="ECDSA P-256 or RSA 2048")
     extra_sans: tuple[str, ...] = Field((), description="more names or addresses of the API")
 
 
-Arguments: TypeAlias = dict[str, str]
-
-
-class ExtraArgs(_Strict):
-    """More flags for a component, as in kubeadm's extraArgs."""
-
-    etcd: Arguments = {}
-    apiserver: Arguments = {}
-    controller_manager: Arguments = {}
-    scheduler: Arguments = {}
-    kubelet: Arguments = {}
-
-
-class LabSpec(_Strict):
+class LabSpec(Strict):
     """A lab as its user describes it.
 
     Source of the words: kubeadm's ClusterConfiguration where it has one for the thing.
@@ -126,7 +111,11 @@ class LabSpec(_Strict):
     )
     network: Network = Network()
     pki: Pki = Pki()
+    overrides: Overrides = ""
     extra_args: ExtraArgs = ExtraArgs()
+    feature_gates: FeatureGates = Field({})
+    registries: Registries = Field({})
+    proxy: Proxy = Proxy()
 
     @field_validator("topology")
     @classmethod
@@ -239,7 +228,7 @@ def build(values: dict[str, Any], source: str = "command line") -> LabSpec:
     Raises:
         SpecError: every mistake, in the order of the fields.
     """
-    return _validated(values, source, {})
+    return _validated(values, source, Path.cwd(), {})
 
 
 def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
@@ -262,64 +251,26 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
         raise SpecError(source, [" ".join(str(error).split())]) from error
     if not isinstance(root, yaml.MappingNode):
         raise SpecError(source, ["1:1: the file must be a mapping, such as `topology: 3-master`"])
-    places: dict[tuple[str, ...], str] = {}
-    repeated = _index(root, (), places)
-    return _validated({**values, **(overrides or {})}, source, places, repeated)
-
-
-def _index(
-    node: yaml.MappingNode, above: tuple[str, ...], places: dict[tuple[str, ...], str]
-) -> list[str]:
-    """Note where each key stands; return the keys that stand twice in one mapping."""
-    repeated: list[str] = []
-    for key, value in node.value:
-        where = (*above, str(key.value))
-        spot = f"{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-        if where in places:
-            repeated.append(f"{spot}: {'.'.join(where)}: stands twice; first at {places[where]}")
-        else:
-            places[where] = spot
-        if isinstance(value, yaml.MappingNode):
-            repeated += _index(value, where, places)
-    return repeated
+    places: Places = {}
+    repeated = note_places(root, (), places)
+    return _validated({**values, **(overrides or {})}, source, path.parent, places, repeated)
 
 
 def _validated(
     values: dict[str, Any],
     source: str,
-    places: dict[tuple[str, ...], str],
-    repeated: list[str] | None = None,
+    folder: Path,
+    places: Places,
+    repeated: Sequence[str] = (),
 ) -> LabSpec:
-    mistakes = list(repeated or [])
+    mistakes = list(repeated)
     try:
-        spec = LabSpec.model_validate(values)
+        spec = LabSpec.model_validate(values, context={"folder": folder})
     except ValidationError as error:
-        mistakes += [_mistake(item, places) for item in error.errors()]
+        mistakes += [sentence(item, places, LabSpec) for item in error.errors()]
         raise SpecError(source, mistakes) from None
     if why := names.complaint(spec.lab_name):
         mistakes.append(f"name: {why}")
     if mistakes:
         raise SpecError(source, mistakes)
     return spec
-
-
-def _mistake(item: Any, places: dict[tuple[str, ...], str]) -> str:
-    where = tuple(str(part) for part in item["loc"])
-    known = next((places[where[:n]] for n in range(len(where), 0, -1) if where[:n] in places), "")
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        message = f"is not a field here{_did_you_mean(where)}"
-    text = f"{'.'.join(where)}: {message}" if where else message
-    return f"{known}: {text}" if known else text
-
-
-def _did_you_mean(where: tuple[str, ...]) -> str:
-    model: type[BaseModel] = LabSpec
-    for part in where[:-1]:
-        annotation = model.model_fields[part].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        model = annotation
-    near = difflib.get_close_matches(where[-1], model.model_fields, n=1)
-    fields = ", ".join(model.model_fields)
-    return f"; did you mean {near[0]}?" if near else f"; there are: {fields}"

@@ -13,9 +13,10 @@ import ipaddress
 import itertools
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from labtool import settings
 from labtool.components import CLUSTER, COMPONENTS, Component, Role
 from labtool.errors import PreflightError
 from labtool.host import HostFacts
@@ -168,6 +169,13 @@ class Topology:
         """One line of JSON, the same for the same lab."""
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
 
+    def fixed(self) -> dict[str, Any]:
+        """All of it that stays as it was decided when the lab was made, as plain data."""
+        data: dict[str, Any] = json.loads(self.as_json())
+        del data["api_sans"]
+        parts = settings.parts(data["spec"])
+        return data | {"spec": {k: v for k, v in parts.items() if k not in settings.CHANGEABLE}}
+
     @classmethod
     def read(cls, text: str) -> Topology | None:
         """A lab from its JSON, or None where another version of labtool wrote it."""
@@ -251,6 +259,12 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         nameservers=host.nameservers,
         virtual_address=virtual,
     )
+
+
+def revised(there: Topology, spec: LabSpec) -> Topology:
+    """A lab that is there, with what may be changed of it as it is asked for now."""
+    names = _api_sans(spec, there.nodes, there.api_service_address, there.virtual_address)
+    return replace(there, spec=spec.model_dump(mode="json"), api_sans=names)
 
 
 def _nodes(lab: str, spec: LabSpec, hosts: Any) -> tuple[Node, ...]:

@@ -35,6 +35,8 @@ SECRETS = {
     "bootstrap_token_secret": "0123456789abcdef",
     "encryption_key": base64.b64encode(b"0123456789abcdef0123456789abcdef").decode(),
 }
+REGISTRY_SECRETS = {"docker.io": {"ca": "", "username": "me", "password": "secret"}}
+
 CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
     "3-master": (HOST, {"name": "lab"}),
     "3-master-2-worker": (HOST, {"name": "lab"}),
@@ -47,7 +49,18 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
             "proxy_mode": "iptables",
             "pki": {"algorithm": "rsa", "extra_sans": ["lab.example"]},
             "network": {"pods": "10.50.0.0/16", "services": "10.60.0.0/16", "domain": "lab.test"},
-            "extra_args": {"apiserver": {"v": "4"}, "kubelet": {"max-pods": "50"}},
+            "extra_args": {
+                "apiserver": {"v": 4},
+                "kubelet": {"max-pods": "50"},
+                "kube_proxy": {"v": "3"},
+                "flannel": {"v": "2"},
+            },
+            "feature_gates": {"NodeLogQuery": True, "AllBeta": False},
+            "registries": {
+                "docker.io": {"mirrors": ["https://one.test:5000", "http://two.test"]},
+                "lab.test:5000": {"skip_verify": True},
+            },
+            "proxy": {"https": "http://proxy.test:3128/%20", "no_proxy": [".corp.test"]},
         },
     ),
 }
@@ -101,7 +114,13 @@ def render_node(planned: Topology, node: Node, state: Path) -> Rendered:
         context = {
             "lab": built["vars"]["lab"],
             "node": built["hosts"][node.machine]["node"],
-            "secrets": SECRETS,
+            "secrets": {
+                **SECRETS,
+                "registries": {
+                    name: REGISTRY_SECRETS.get(name, {"ca": "a CA\n"})
+                    for name in planned.spec["registries"]
+                },
+            },
             **defaults,
         }
         modes = {prefix: int(mode, 8) for prefix, mode in arguments.get("modes", {}).items()}

@@ -31,7 +31,11 @@ BATCH = Batch(
         ),
         Break(
             "haproxy is tracked as root",
-            (Step("lb1", f"edit {_CONFIG} 's/script_user .*/script_user root/'", f"back {_CONFIG}"),),
+            (
+                Step(
+                    "lb1", f"edit {_CONFIG} 's/script_user .*/script_user root/'", f"back {_CONFIG}"
+                ),
+            ),
             {"LB-TRACK[lb1]": "keepalived on lb1 is not told 'script_user haproxy'"},
         ),
         Break(

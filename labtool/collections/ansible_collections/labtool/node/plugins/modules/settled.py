@@ -37,6 +37,7 @@ EXAMPLES = """
 """
 
 RETURN = """
+inputs_changed: {description: "they differ from the last run", type: bool, returned: always}
 settled: {description: "nothing needs doing", type: bool, returned: always}
 reasons: {description: "what differs", type: list, returned: always}
 """
@@ -44,6 +45,7 @@ reasons: {description: "what differs", type: list, returned: always}
 RECORDS = Path("/var/lib/labtool")
 MARK = RECORDS / "settled"
 ADDONS = "/etc/kubernetes/addons"
+INPUTS_CHANGED = "the inputs changed"
 # Each request to an API without its etcd takes as long as all of this.
 OBJECTS_SECONDS = 10
 
@@ -96,7 +98,7 @@ def differences(digest: str, *, objects: bool) -> list[str]:
     """All that differs from what the last run left."""
     try:
         if MARK.read_text(encoding="ascii") != digest:
-            return ["the inputs changed"]
+            return [INPUTS_CHANGED]
     except OSError:
         return ["no earlier run has finished here"]
     found: list[str] = []
@@ -127,7 +129,8 @@ def main() -> None:
         reasons = remember(digest, check_mode=bool(arguments["_ansible_check_mode"]))
     else:
         reasons = differences(digest, objects=arguments["objects"])
-    sys.stdout.write(json.dumps({"changed": False, "settled": not reasons, "reasons": reasons}))
+    report = {"changed": False, "settled": not reasons, "reasons": reasons}
+    sys.stdout.write(json.dumps({**report, "inputs_changed": reasons == [INPUTS_CHANGED]}))
 
 
 if __name__ == "__main__":
