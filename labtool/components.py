@@ -42,6 +42,7 @@ class Bind(StrEnum):
     ANY = "every address"
     NODE = "the node's address and loopback"
     NODE_ONLY = "the node's address"
+    ANY_AND_NODE = "every address, and the node's by itself"
     LOOPBACK = "loopback"
 
 
@@ -170,7 +171,11 @@ COMPONENTS: tuple[Component, ...] = (
         # IANA's number of the IP protocol itself; VRRP has no ports (RFC 5798, section 5.1.1.4).
         ports=(
             Port(
-                112, "VRRP: who has the virtual address", Bind.NODE_ONLY, protocol="raw", tls=False
+                112,
+                "VRRP: who has the virtual address",
+                Bind.ANY_AND_NODE,
+                protocol="raw",
+                tls=False,
             ),
         ),
         calls=("keepalived", "haproxy"),

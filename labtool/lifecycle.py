@@ -79,9 +79,14 @@ def _decide(spec: LabSpec, provider: DockerProvider, console: Console) -> tuple[
         used = provider.used_subnets()
         return plan(spec, facts, used_subnets=used, api_port=port), True
     there = lab.current(there)
-    asked, has = (settings.parts(s) for s in (spec.model_dump(mode="json"), there.spec))
-    differing = {key: f"{key}: has {has.get(key)!r}, asked {asked[key]!r}"
-                 for key in asked if asked[key] != has.get(key)}  # fmt: skip
+    asked = settings.parts(spec.model_dump(mode="json"))
+    # A lab of an earlier labtool lacks the fields that are new.
+    has = settings.parts({**LabSpec().model_dump(mode="json"), **there.spec})
+    differing = {
+        key: f"{key}: has {has[key]!r}, asked {value!r}"
+        for key, value in asked.items()
+        if value != has[key]
+    }
     if fixed := [key for key in differing if key not in settings.CHANGEABLE]:
         raise UsageError(
             f"lab {there.name} is there already and differs in {', '.join(fixed)}",

@@ -482,7 +482,7 @@ def test_another_subject_issuer_or_usage_does_not_fit(other: Leaf, shared: Store
 
 def test_the_hosts_kubeconfig_reaches_the_published_port(tmp_path: Path) -> None:
     """With names of its own, so that it merges into the user's without a clash."""
-    path = pki.write_admin_kubeconfig(Store(tmp_path), "lab", 40123)
+    path = pki.write_admin_kubeconfig(Store(tmp_path), "lab", "https://127.0.0.1:40123")
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert config["current-context"] == "labtool-lab"
     assert config["clusters"][0]["name"] == config["users"][0]["name"] == "labtool-lab"

@@ -475,3 +475,39 @@ def test_a_mistake_in_a_template_is_named_with_its_line(folder: Path) -> None:
     (folder / "a.j2").write_text("one\n{% if %}\n", encoding="utf-8")
     with pytest.raises(LabtoolError, match=r"thing/a\.j2:2"):
         render.render_tree("thing", {})
+
+
+def test_a_folder_of_the_users_wins_file_by_file(folder: Path, tmp_path: Path) -> None:
+    """By the path on the node; what includes a file gets the overriding one; files are added."""
+    (folder / "etc").mkdir()
+    (folder / "etc" / "a.j2").write_text("ours {{ lab.a }}\n", encoding="utf-8")
+    (folder / "etc" / "b.j2").write_text("b {% include 'thing/etc/a.j2' %}", encoding="utf-8")
+    (folder / "etc" / "c.j2").write_text("ours\n", encoding="utf-8")
+    mine = tmp_path / "mine" / "thing" / "etc"
+    mine.mkdir(parents=True)
+    (mine / "a.j2").write_text("mine {{ lab.a }}\n", encoding="utf-8")
+    (mine / "c").write_text("{{ as it is }}\n", encoding="utf-8")
+    (mine / "d").write_text("more\n", encoding="utf-8")
+    context = {"lab": {"a": 1}}
+    made = render.render_tree("thing", context, overrides=str(tmp_path / "mine"))
+    assert {f.path: f.content for f in made} == {
+        "/etc/a": b"mine 1\n",
+        "/etc/b": b"b mine 1\n",
+        "/etc/c": b"{{ as it is }}\n",
+        "/etc/d": b"more\n",
+    }
+    assert len(render.render_tree("thing", context)) == 3
+    with pytest.raises(LabtoolError, match="overriding templates is gone: /nowhere"):
+        render.render_tree("thing", context, overrides="/nowhere")
+    (mine / "a.j2").write_text("\n{{ lab.nothing }}\n", encoding="utf-8")
+    with pytest.raises(LabtoolError, match=r"mine/thing/etc/a\.j2"):
+        render.render_tree("thing", context, overrides=str(tmp_path / "mine"))
+
+
+def test_a_file_for_each_registry(folder: Path) -> None:
+    """A folder's name stands for all of them."""
+    place = folder / "{registry}"
+    place.mkdir()
+    (place / "x.j2").write_text("{{ registry }}\n", encoding="utf-8")
+    made = render.render_tree("thing", {"lab": {"spec": {"registries": {"a": {}, "b:1": {}}}}})
+    assert [(f.path, f.content) for f in made] == [("/a/x", b"a\n"), ("/b:1/x", b"b:1\n")]

@@ -8,7 +8,7 @@ from labtool.verify.job import Jobs, command, units, web
 HAPROXY = "/etc/haproxy/haproxy.cfg"
 KEEPALIVED = "/etc/keepalived/keepalived.conf"
 # What keepalived runs to see whether haproxy is well, and as whom.
-TRACKED = "/usr/bin/busybox wget -q -T 2 -O /dev/null http://127.0.0.1:8404/healthz"
+TRACKED = "/usr/bin/curl -sf -m 2 -o /dev/null http://127.0.0.1:8404/healthz"
 TRACKED_AS = "haproxy"
 
 

@@ -19,7 +19,7 @@ _EVERY = {"0.0.0.0", "*", "::"}  # noqa: S104 - what others bind to, not we
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A line of `ss -lntup`."""
+    """A line of `ss -lntuwp`."""
 
     protocol: str
     address: str
@@ -33,7 +33,7 @@ class Listener:
 
 
 def parse(text: str) -> list[Listener]:
-    """The listeners that `ss -Hlntup` prints."""
+    """The listeners that `ss -Hlntuwp` prints."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -78,6 +78,7 @@ def allowed(port: Port, node: Node) -> set[str]:
         Bind.ANY: _EVERY,
         Bind.NODE: {node.address} | loopback,
         Bind.NODE_ONLY: {node.address},
+        Bind.ANY_AND_NODE: _EVERY | {node.address},
         Bind.LOOPBACK: loopback,
     }[port.bind]
 
@@ -101,7 +102,7 @@ def test_known(node: NodeView) -> None:
     expect(
         not unknown,
         f"unknown listener on {node.name}: {_listing(unknown)}",
-        tried="ss -lntup",
+        tried="ss -lntuwp",
         got="\n".join(map(str, unknown)),
     )
 
@@ -128,14 +129,14 @@ def test_open(where: str, lab: Lab) -> None:
     expect(
         any(matches(x, component, port) for x in listeners),
         f"{what} does not listen on {port.protocol} {number} of {name}",
-        tried="ss -lntup",
+        tried="ss -lntuwp",
         got=_listing(listeners) or "nobody listens there",
     )
     wrong = [x for x in listeners if x.address not in allowed(port, node)]
     expect(
         not wrong,
         f"{what} listens on the wrong address of {name}: {_listing(wrong)}",
-        tried=f"ss -lntup; the table says {port.bind.value}",
+        tried=f"ss -lntuwp; the table says {port.bind.value}",
         got=_listing(wrong),
     )
     if port.protocol == "tcp":
