@@ -37,16 +37,16 @@ class Image:
 
     @classmethod
     def of(cls, program: bytes, *argv: str) -> Image:
-        """The image whose only file is `/program`."""
+        """The image whose only file is `/busybox`, a name that busybox heeds."""
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
-            info = tarfile.TarInfo("program")
+            info = tarfile.TarInfo("busybox")
             info.size, info.mode = len(program), 0o755
             tar.addfile(info, io.BytesIO(program))
         config = {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": ["/program", *argv]},
+            "config": {"Entrypoint": ["/busybox", *argv]},
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer.getvalue())]},
         }
         image = cls()

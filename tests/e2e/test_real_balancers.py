@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,17 +37,13 @@ class Polled:
 def polled(lab: Lab) -> Iterator[Polled]:
     """Ask the API at the virtual address all the time, each time by a new connection."""
     server = f"https://{lab.topology['endpoint']}/readyz"
+    trust = ssl.create_default_context(cafile=lab.state / "pki" / "ca.crt")
     seen, done = Polled(), threading.Event()
 
     def poll() -> None:
         while not done.is_set():
             try:
-                answer = httpx2.get(
-                    server,
-                    verify=httpx2.create_ssl_context(verify=str(lab.state / "pki" / "ca.crt")),
-                    trust_env=False,
-                    timeout=PATIENCE_SECONDS,
-                )
+                answer = httpx2.get(server, verify=trust, trust_env=False, timeout=PATIENCE_SECONDS)
             except httpx2.HTTPError:
                 continue
             if answer.is_success:

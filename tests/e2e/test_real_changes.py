@@ -65,7 +65,11 @@ def test_t33_names_and_templates_change_just_what_they_concern(
         after = running(worker_lab, "m1")
         assert [name for name in PROGRAMS if before[name] != after[name]] == ["kube-scheduler"]
         pod = ("-n", "kube-system", "get", "pod", "kube-scheduler-m1", "-o", "json")
-        assert worker_lab.kubectl(*pod).data["metadata"]["labels"]["tier"] == "mine"
+        until(
+            lambda: worker_lab.kubectl(*pod).data["metadata"]["labels"]["tier"] == "mine",
+            15,
+            "the API has the new pod",
+        )
         for node in ("m1", "w1"):
             assert worker_lab.on(node, "cat", "/etc/labtool-example").out == "added\n"
         assert "0 changed" in change(worker_lab, tmp_path, **fields).err

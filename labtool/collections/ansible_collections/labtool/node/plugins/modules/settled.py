@@ -46,6 +46,7 @@ RECORDS = Path("/var/lib/labtool")
 MARK = RECORDS / "settled"
 ADDONS = "/etc/kubernetes/addons"
 INPUTS_CHANGED = "the inputs changed"
+UNFINISHED = "a change"
 # Each request to an API without its etcd takes as long as all of this.
 OBJECTS_SECONDS = 10
 
@@ -129,6 +130,9 @@ def main() -> None:
         reasons = remember(digest, check_mode=bool(arguments["_ansible_check_mode"]))
     else:
         reasons = differences(digest, objects=arguments["objects"])
+        if reasons == [INPUTS_CHANGED] and not arguments["_ansible_check_mode"]:
+            # A change that breaks off is none that has finished, for the old inputs neither.
+            MARK.write_text(UNFINISHED, encoding="ascii")
     report = {"changed": False, "settled": not reasons, "reasons": reasons}
     sys.stdout.write(json.dumps({**report, "inputs_changed": reasons == [INPUTS_CHANGED]}))
 
