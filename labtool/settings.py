@@ -161,7 +161,7 @@ def _heeded(flags: dict[str, str]) -> dict[str, str]:
 
 def _gate(name: str) -> str:
     if not _GATE.fullmatch(name):
-        raise ValueError("a feature gate is written as in upstream's list, such as NodeLogQuery")
+        raise ValueError("a feature gate is written as in upstream's list, such as HPAScaleToZero")
     return name
 
 
@@ -171,7 +171,7 @@ Flags: TypeAlias = dict[
 ]
 FeatureGates: TypeAlias = Annotated[
     dict[Annotated[str, AfterValidator(_gate)], bool],
-    Field(description="feature gates of all Kubernetes components, such as NodeLogQuery: true"),
+    Field(description="feature gates of all Kubernetes components, such as HPAScaleToZero: true"),
 ]
 
 

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
                 "kube_proxy": {"v": "3"},
                 "flannel": {"v": "2"},
             },
-            "feature_gates": {"NodeLogQuery": True, "AllBeta": False},
+            "feature_gates": {"HPAScaleToZero": True, "AllBeta": False},
             "registries": {
                 "docker.io": {"mirrors": ["https://one.test:5000", "http://two.test"]},
                 "lab.test:5000": {"skip_verify": True},

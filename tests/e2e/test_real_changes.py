@@ -94,7 +94,7 @@ def test_what_is_fixed_is_refused(worker_lab: Lab, tmp_path: Path) -> None:
 
 def test_gates_and_flags_reach_every_component(worker_lab: Lab, tmp_path: Path) -> None:
     """As the components themselves report them."""
-    gates = {"NodeLogQuery": True}
+    gates = {"HPAScaleToZero": True}
     with worker_lab.broken():
         change(
             worker_lab,
@@ -106,7 +106,7 @@ def test_gates_and_flags_reach_every_component(worker_lab: Lab, tmp_path: Path) 
                 "flannel": {"v": 2},
             },
         )
-        metric = 'kubernetes_feature_enabled{name="NodeLogQuery",stage='
+        metric = 'kubernetes_feature_enabled{name="HPAScaleToZero",stage='
         found = worker_lab.kubectl("get", "--raw", "/metrics").out
         assert [line[-1] for line in found.splitlines() if line.startswith(metric)] == ["1"]
         for node in ("m1", "w1"):
@@ -115,7 +115,7 @@ def test_gates_and_flags_reach_every_component(worker_lab: Lab, tmp_path: Path) 
             rolled = ("-n", "kube-system", "rollout", "status", "ds/kube-proxy", "--timeout=60s")
             worker_lab.kubectl(*rolled)
             shown = worker_lab.script(node, "curl -s http://127.0.0.1:10249/configz; ps ax")
-            assert '"NodeLogQuery":true' in shown
+            assert '"HPAScaleToZero":true' in shown
             assert "/usr/local/bin/kube-proxy --config=/var/lib/kube-proxy/config.conf" in shown
             assert "--v=3" in shown
         line = worker_lab.script("m1", "ps ax | grep '[/ ]etcd '")
