@@ -94,7 +94,7 @@ def test_what_is_fixed_is_refused(worker_lab: Lab, tmp_path: Path) -> None:
 
 def test_gates_and_flags_reach_every_component(worker_lab: Lab, tmp_path: Path) -> None:
     """As the components themselves report them."""
-    gates = {"HPAScaleToZero": True}
+    gates = {"HPAScaleToZero": False}
     with worker_lab.broken():
         change(
             worker_lab,
@@ -108,14 +108,14 @@ def test_gates_and_flags_reach_every_component(worker_lab: Lab, tmp_path: Path) 
         )
         metric = 'kubernetes_feature_enabled{name="HPAScaleToZero",stage='
         found = worker_lab.kubectl("get", "--raw", "/metrics").out
-        assert [line[-1] for line in found.splitlines() if line.startswith(metric)] == ["1"]
+        assert [line[-1] for line in found.splitlines() if line.startswith(metric)] == ["0"]
         for node in ("m1", "w1"):
             got = worker_lab.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/configz").data
             assert got["kubeletconfig"]["featureGates"] == gates
             rolled = ("-n", "kube-system", "rollout", "status", "ds/kube-proxy", "--timeout=60s")
             worker_lab.kubectl(*rolled)
             shown = worker_lab.script(node, "curl -s http://127.0.0.1:10249/configz; ps ax")
-            assert '"HPAScaleToZero":true' in shown
+            assert '"HPAScaleToZero":false' in shown
             assert "/usr/local/bin/kube-proxy --config=/var/lib/kube-proxy/config.conf" in shown
             assert "--v=3" in shown
         line = worker_lab.script("m1", "ps ax | grep '[/ ]etcd '")
