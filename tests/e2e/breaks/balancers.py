@@ -40,7 +40,7 @@ BATCH = Batch(
         ),
         Break(
             "a node doesn't get to the address",
-            (Step("m2", "drop 'output: ip daddr $VIRTUAL reject'", "pass"),),
+            (Step("m2", 'drop "output: ip daddr $VIRTUAL reject"', "pass"),),
             {"LB-ENDPOINT[m2]": "the API at the virtual address, from m2 did not answer"},
         ),
     ),
