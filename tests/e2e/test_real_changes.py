@@ -78,7 +78,6 @@ def test_t33_names_and_templates_change_just_what_they_concern(
         assert "0 changed" not in change(worker_lab, tmp_path, **fields).err
         worker_lab.on("w1", "test", "-e", "/etc/labtool-example", code=1)
         assert running(worker_lab, "m1") == after
-    assert worker_lab.run("verify", "PKI", "SCHEDULER", "KUBEADM", "--json").data["passed"]
 
 
 def test_what_is_fixed_is_refused(worker_lab: Lab, tmp_path: Path) -> None:
@@ -90,48 +89,6 @@ def test_what_is_fixed_is_refused(worker_lab: Lab, tmp_path: Path) -> None:
     said = change(worker_lab, tmp_path, code=2, overrides="mine", cn="none").err
     assert "2 mistakes" in said
     assert "mine/scheduler is no role's folder" in said
-
-
-def test_gates_and_flags_reach_every_component(worker_lab: Lab, tmp_path: Path) -> None:
-    """As the components themselves report them."""
-    gates = {"HPAScaleToZero": False}
-    with worker_lab.broken():
-        change(
-            worker_lab,
-            tmp_path,
-            feature_gates=gates,
-            extra_args={
-                "etcd": {"max-txn-ops": 256},
-                "kube_proxy": {"v": 3},
-                "flannel": {"v": 2},
-            },
-        )
-        metric = 'kubernetes_feature_enabled{name="HPAScaleToZero",stage='
-        found = worker_lab.kubectl("get", "--raw", "/metrics").out
-        assert [line[-1] for line in found.splitlines() if line.startswith(metric)] == ["0"]
-        for node in ("m1", "w1"):
-            got = worker_lab.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/configz").data
-            assert got["kubeletconfig"]["featureGates"] == gates
-            rolled = ("-n", "kube-system", "rollout", "status", "ds/kube-proxy", "--timeout=60s")
-            worker_lab.kubectl(*rolled)
-            shown = worker_lab.script(node, "curl -s http://127.0.0.1:10249/configz; ps ax")
-            assert '"HPAScaleToZero":false' in shown
-            assert "/usr/local/bin/kube-proxy --config=/var/lib/kube-proxy/config.conf" in shown
-            assert "--v=3" in shown
-        line = worker_lab.script("m1", "ps ax | grep '[/ ]etcd '")
-        assert "--max-txn-ops=256" in line
-    assert worker_lab.run("verify", "PROXY", "ETCD", "KUBELET", "--json").data["passed"]
-
-
-def test_a_gate_that_no_component_knows_ends_in_its_own_words(
-    worker_lab: Lab, tmp_path: Path
-) -> None:
-    """Soon, and the lab comes back by the command that made it."""
-    with worker_lab.broken():
-        failed = change(worker_lab, tmp_path, code=1, feature_gates={"NoSuchGate": True})
-        assert "unrecognized feature gate: NoSuchGate" in failed.err
-        assert failed.seconds < 60
-    assert worker_lab.ready_nodes() == {"m1", "w1"}
 
 
 # -- registries and proxies --------------------------------------------------------------------
@@ -161,49 +118,79 @@ def certificate(folder: Path, address: str) -> Path:
     return both
 
 
-def test_images_come_from_a_private_mirror_and_through_a_proxy(
-    worker_lab: Lab, tmp_path: Path
-) -> None:
-    """On every node; the password is in the one file of the nodes that needs it."""
+def has_gates_and_flags(lab: Lab, node: str, gates: dict[str, bool]) -> None:
+    """The kubelet and kube-proxy of a node say so themselves."""
+    got = lab.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/configz").data
+    assert got["kubeletconfig"]["featureGates"] == gates
+    again = "curl -sS --retry 20 --retry-delay 1 --retry-connrefused"
+    shown = lab.script(node, f"{again} http://127.0.0.1:10249/configz; ps ax")
+    assert '"HPAScaleToZero":false' in shown
+    assert "kube-proxy --config=/var/lib/kube-proxy/config.conf" in shown
+    assert "--v=3" in shown
+
+
+def has_images(lab: Lab, node: str) -> None:
+    """Pods of both images run there."""
+    for name, image in (("private", "some/app:1"), ("proxied", "other/app:1")):
+        run_on(lab, node, f"{name}-{node}", f"{name}.test/{image}")
+    mode = lab.on(node, "stat", "-c", "%a %U", "/var/lib/kubelet/config.json").out
+    assert mode == "600 root\n"
+
+
+def test_gates_flags_registries_and_proxies(worker_lab: Lab, tmp_path: Path) -> None:
+    """Components report them; an image that only the mirror has runs on every node."""
     if not shutil.which("openssl"):
         pytest.skip("no openssl for a certificate")
-    gateway = worker_lab.topology["gateway"]
+    gateway, gates = worker_lab.topology["gateway"], {"HPAScaleToZero": False}
     image, both = image_of(worker_lab, tmp_path), certificate(tmp_path, gateway)
     (tmp_path / "login.yaml").write_text(yaml.safe_dump(LOGIN))
     (tmp_path / "login.yaml").chmod(0o600)
-    login = ":".join(LOGIN.values())
     with (
-        serving(image, gateway, login=login, certificate=both) as mirror,
+        serving(image, gateway, login=":".join(LOGIN.values()), certificate=both) as mirror,
         serving(image, gateway) as proxy,
         worker_lab.broken(),
     ):
+        # The first mirror is not there; the second one is asked then.
+        private = {
+            "mirrors": [f"https://{gateway}:1", f"https://{gateway}:{mirror.port}"],
+            "ca": "ca.crt",
+            "credentials": "login.yaml",
+        }
+        proxied = {"mirrors": ["http://proxied.test"]}
         change(
             worker_lab,
             tmp_path,
-            registries={
-                "private.test": {
-                    # The first one is not there; the second one is asked then.
-                    "mirrors": [f"https://{gateway}:1", f"https://{gateway}:{mirror.port}"],
-                    "ca": "ca.crt",
-                    "credentials": "login.yaml",
-                },
-                "proxied.test": {"mirrors": ["http://proxied.test"]},
-            },
+            feature_gates=gates,
+            extra_args={"etcd": {"max-txn-ops": 256}, "kube_proxy": {"v": 3}, "flannel": {"v": 2}},
+            registries={"private.test": private, "proxied.test": proxied},
             proxy={"http": f"http://{gateway}:{proxy.port}"},
         )
+        metric = 'kubernetes_feature_enabled{name="HPAScaleToZero",stage='
+        found = worker_lab.kubectl("get", "--raw", "/metrics").out
+        assert [line[-1] for line in found.splitlines() if line.startswith(metric)] == ["0"]
+        assert "--max-txn-ops=256" in worker_lab.script("m1", "ps ax | grep '[/ ]etcd '")
         for node in ("m1", "w1"):
-            run_on(worker_lab, node, f"private-{node}", "private.test/some/app:1")
-            run_on(worker_lab, node, f"proxied-{node}", "proxied.test/other/app:1")
-            mode = worker_lab.on(node, "stat", "-c", "%a %U", "/var/lib/kubelet/config.json").out
-            assert mode == "600 root\n"
-        assert any("GET /v2/some/app/blobs/" in line for line in mirror.asked)
-        assert any("GET http://proxied.test/v2/other/app/" in line for line in proxy.asked)
-        kept = [p for p in worker_lab.state.rglob("*") if p.is_file() and p.suffix != ".sock"]
+            has_images(worker_lab, node)
+            has_gates_and_flags(worker_lab, node, gates)
+        assert any("/v2/some/app/blobs/" in line for line in mirror.asked)
+        assert any("http://proxied.test/v2/other/app/" in line for line in proxy.asked)
+        kept = [p for p in worker_lab.state.rglob("*") if p.is_file()]
         assert not [p for p in kept if LOGIN["password"] in p.read_text(errors="replace")]
         for name in ("private-m1", "private-w1", "proxied-m1", "proxied-w1"):
             worker_lab.remove_pod(name)
-    worker_lab.on("w1", "test", "-e", "/etc/containerd/certs.d/private.test", code=None)
-    worker_lab.on("w1", "test", "-e", "/var/lib/kubelet/config.json", code=1)
+    for gone in ("/etc/containerd/certs.d/private.test/hosts.toml", "/var/lib/kubelet/config.json"):
+        worker_lab.on("w1", "test", "-e", gone, code=1)
     shown = worker_lab.on("w1", "systemctl", "show", "-p", "Environment", "containerd").out
     assert "proxy" not in shown.lower()
-    assert worker_lab.run("verify", "RUNTIME", "KUBELET", "--json").data["passed"]
+    assert worker_lab.run("verify", "RUNTIME", "KUBELET", "PROXY", "--json").data["passed"]
+
+
+def test_a_gate_that_no_component_knows_ends_in_its_own_words(
+    worker_lab: Lab, tmp_path: Path
+) -> None:
+    """Soon, and the lab comes back by the command that made it."""
+    with worker_lab.broken():
+        failed = change(worker_lab, tmp_path, code=1, feature_gates={"NoSuchGate": True})
+        assert "unrecognized feature gate: NoSuchGate" in failed.err
+        assert failed.seconds < 60
+    assert worker_lab.ready_nodes() == {"m1", "w1"}
