@@ -15,7 +15,14 @@ from registry import Image, serving
 pytestmark = pytest.mark.e2e
 
 SCHEDULER = "control_plane/etc/kubernetes/manifests/kube-scheduler.yaml.j2"
-PROGRAMS = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kubelet", "containerd")
+PROGRAMS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "containerd",
+)
 LOGIN = {"username": "reader", "password": "only-for-the-kubelet"}
 
 
