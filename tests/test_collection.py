@@ -476,11 +476,11 @@ def test_a_kubelet_that_ends_again_and_again_is_not_waited_for(
     monkeypatch.setattr(apply, "POLL_SECONDS", 0)
     module.answers = {
         "systemctl show": (0, "NRestarts=4\nSubState=auto-restart\n", ""),
-        "journalctl": (0, "unrecognized feature gate\n", ""),
+        "journalctl": (0, "I1201 a\npanic: unrecognized feature gate\n\ngoroutine 1\n", ""),
     }
     report = run(apply, module, folder="/x", timeout=60)
     assert report["msg"] == "the kubelet doesn't stay up: it was started 5 times"
-    assert report["last_log_lines"] == ["unrecognized feature gate"]
+    assert report["last_log_lines"] == ["panic: unrecognized feature gate"]
 
 
 def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 POD_LOGS = Path("/var/log/pods")
 LINES = 8
+# Of a stack trace, which may follow, the last lines say nothing.
+JOURNAL_LINES = 80
+TELLING = re.compile(r"^(panic:|Error|[EF]\d{4} )|command failed")
 # The kubelet's unit starts it again after 1 s.
 RESTARTS = 3
 AT_ONCE_SECONDS = 5.0
@@ -33,10 +36,10 @@ def check(module: AnsibleModule, component: str) -> None:
     state = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     restarts = int(state.get("NRestarts") or 0)
     if restarts >= RESTARTS and state.get("SubState") == "auto-restart":
-        argv = ["journalctl", "-u", "kubelet", "-n", str(LINES), "--no-pager", "-o", "cat"]
+        argv = ["journalctl", "-u", "kubelet", "-n", str(JOURNAL_LINES), "--no-pager", "-o", "cat"]
         module.fail_json(
             msg=f"the kubelet doesn't stay up: it was started {restarts + 1} times",
-            last_log_lines=module.run_command(argv)[1].splitlines(),
+            last_log_lines=telling(module.run_command(argv)[1].splitlines()),
         )
     if quits(component):
         module.fail_json(
@@ -63,8 +66,14 @@ def last_log(component: str) -> list[str]:
         # The runtime's own columns: time, stream, and whether the line is whole.
         said = [line.split(" ", 3)[-1] for line in lines if len(line.split(" ", 3)) > 3]  # noqa: PLR2004
         if said:
-            return said[-LINES:]
+            return telling(said)
     return []
+
+
+def telling(lines: list[str]) -> list[str]:
+    """The last lines that speak of an error, or else the last ones, each once."""
+    chosen = [line for line in lines if TELLING.search(line)] or lines
+    return list(dict.fromkeys(chosen))[-LINES:]
 
 
 def _logs(component: str) -> list[Path]:
