@@ -20,6 +20,7 @@ _BIND = {
     Bind.ANY: "every address",
     Bind.NODE: "node address and 127.0.0.1",
     Bind.NODE_ONLY: "node address",
+    Bind.ANY_AND_NODE: "every address, and node address",
     Bind.LOOPBACK: "loopback",
 }
 

@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.2
 
 
 def client(topology: Topology) -> Client:
-    """A client of the lab's API through its published port; proxies don't apply to loopback."""
+    """A client of the lab's API; it is on this machine, so that proxies don't apply."""
     lab.require_keys(topology)
     config = KubeConfig.from_file(str(lab.kubeconfig(topology)))
     return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10))

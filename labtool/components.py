@@ -42,6 +42,7 @@ class Bind(StrEnum):
     ANY = "every address"
     NODE = "the node's address and loopback"
     NODE_ONLY = "the node's address"
+    ANY_AND_NODE = "every address, and the node's by itself"
     LOOPBACK = "loopback"
 
 
@@ -157,7 +158,27 @@ COMPONENTS: tuple[Component, ...] = (
             Port(8404, "statistics page", Bind.LOOPBACK, tls=False),
         ),
         calls=("kube-apiserver",),
-        health="http://127.0.0.1:8404/stats",
+        health="http://127.0.0.1:8404/healthz",
+    ),
+    # Where two balancers share a virtual address (labtool.topology.Topology.components).
+    Component(
+        name="keepalived",
+        check="LB",
+        roles=BALANCERS,
+        runs_as=RunsAs.SYSTEMD_UNIT,
+        process="keepalived",
+        where="/etc/keepalived/keepalived.conf",
+        # IANA's number of the IP protocol itself; VRRP has no ports (RFC 5798, section 5.1.1.4).
+        ports=(
+            Port(
+                112,
+                "VRRP: who has the virtual address",
+                Bind.ANY_AND_NODE,
+                protocol="raw",
+                tls=False,
+            ),
+        ),
+        calls=("keepalived", "haproxy"),
     ),
     Component(
         name="kubelet",

@@ -273,6 +273,8 @@ def check_memory(topology: Topology, host: HostFacts, engine: EngineFacts) -> Fi
 def check_port(topology: Topology, machine: MachineFacts) -> Finding:
     """The API's port on the host is free."""
     port = topology.api_port
+    if not port:
+        return Finding(Level.OK, "api port", f"none is needed: the API is at {topology.api_server}")
     if machine.api_port_free:
         return Finding(Level.OK, "api port", f"127.0.0.1:{port} is free")
     return Finding(

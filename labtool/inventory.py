@@ -58,7 +58,12 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "state_dir": str(state),
         "masters": [_node_variable(n) for n in topology.masters],
         "workers": [_node_variable(n) for n in topology.workers],
+        "balancers": [_node_variable(n) for n in topology.balancers],
         "cgroup_driver": topology.cgroup_driver,
+        "feature_gates": ",".join(
+            f"{name}={str(on).lower()}" for name, on in topology.spec["feature_gates"].items()
+        ),
+        "no_proxy": _no_proxy(topology),
         "images": versions.images(topology.versions),
         "etcd_external": topology.etcd_external,
         "families": list(topology.families),
@@ -70,6 +75,21 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
         "signing_pair": signing_pair(state / "pki"),
     }
+
+
+def _no_proxy(topology: Topology) -> list[str]:
+    """All that nodes reach without a proxy: the lab's own, and what was asked for.
+
+    Addresses too, and not their networks alone: some programs can't read a network (T19).
+    """
+    ranges = (topology.subnet, topology.pod_cidr, topology.service_cidr)
+    ours = [
+        "localhost", *(networks.LOOPBACK[f] for f in topology.families),
+        *(part for text in ranges for part in networks.parts(text)),
+        ".svc", f".{topology.domain}", topology.endpoint.rpartition(":")[0].strip("[]"),
+        *(n.name for n in topology.nodes), *(a for n in topology.nodes for a in n.addresses),
+    ]  # fmt: skip
+    return list(dict.fromkeys([*ours, *topology.spec["proxy"]["no_proxy"]]))
 
 
 def _node_variable(node: Node) -> dict[str, Any]:

@@ -43,6 +43,20 @@ def require_keys(topology: Topology) -> None:
         )
 
 
+def current(made: Topology) -> Topology:
+    """A lab as its last change left it.
+
+    Its network's label says what was decided when it was made, and can't be changed. The state
+    folder has the lab as it is now, where it agrees in all that can't change either: another
+    lab of this name, or none, is no later state of this one.
+    """
+    try:
+        kept = Topology.read((state(made) / "topology.json").read_text(encoding="utf-8"))
+    except OSError:
+        return made
+    return kept if kept and kept.fixed() == made.fixed() else made
+
+
 def known() -> list[Topology]:
     """Every lab that this user's state folder knows of; needs no engine."""
     files = sorted(paths.labs_dir().glob("*/topology.json"))
@@ -65,7 +79,7 @@ def find(name: str | None, others: Iterable[Topology] = ()) -> Topology:
     Raises:
         UsageError: there is none, or several and no name.
     """
-    labs = {t.name: t for t in (*known(), *others)}
+    labs = {t.name: t for t in (*known(), *(current(t) for t in others))}
     if name is None:
         if len(labs) == 1:
             return next(iter(labs.values()))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtool import engine, host, inventory, lab, paths, pki, preflight
+from labtool import engine, host, inventory, lab, paths, pki, preflight, settings
 from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
@@ -21,8 +21,8 @@ from labtool.providers.docker import DockerProvider
 from labtool.providers.ssh import SshProvider
 from labtool.remote import hosts
 from labtool.remote import plan as remote_plan
-from labtool.spec import LabSpec
-from labtool.topology import Node, Restarted, Topology, plan
+from labtool.spec import LabSpec, Ssh
+from labtool.topology import Node, Restarted, Topology, plan, revised
 
 # The task of the role pki, as events name it.
 _LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
@@ -95,7 +95,7 @@ def _decide(spec: LabSpec, console: Console) -> tuple[Topology, bool, Provider]:
     others = [t for t in lab.known() if t.over_ssh]
     there = {t.name: t for t in (*others, *provider.labs())}.get(spec.lab_name)
     if there is not None:
-        return _same(spec, there), False, provider
+        return _changed(spec, lab.current(there), console), False, provider
     facts = host.gather()
     port = spec.api_port or host.free_port()
     topology = plan(spec, facts, used_subnets=provider.used_subnets(), api_port=port)
@@ -107,7 +107,7 @@ def _decide_over_ssh(spec: LabSpec, console: Console) -> tuple[Topology, bool, P
     """The same for machines that are there: all of them are asked each time."""
     there = {t.name: t for t in lab.known()}.get(spec.lab_name)
     if there is not None:
-        _same(spec, there)
+        there = _changed(spec, there, console)
     provider = SshProvider()
     try:
         found = provider.inspect(spec, console)
@@ -119,25 +119,33 @@ def _decide_over_ssh(spec: LabSpec, console: Console) -> tuple[Topology, bool, P
     return topology, there is None, provider
 
 
-def _same(spec: LabSpec, there: Topology) -> Topology:
-    """The lab that is there, where it is the one that was asked for.
+def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
+    """The lab that is there, with what may be changed of it as it is asked for now.
 
     Raises:
-        UsageError: it differs; says in what.
+        UsageError: something else differs; says what.
     """
-    asked = spec.model_dump(mode="json")
-    # How to reach machines may change while they stay the same.
-    differing = [k for k in asked if k != "ssh" and asked[k] != there.spec.get(k)]
-    if differing:
+    # How machines are reached is no part of what a lab is.
+    spec = spec.model_copy(update={"ssh": Ssh.model_validate(there.spec.get("ssh", {}))})
+    asked = settings.parts(spec.model_dump(mode="json"))
+    # A lab of an earlier labtool lacks the fields that are new.
+    has = settings.parts({**LabSpec().model_dump(mode="json"), **there.spec})
+    differing = {
+        key: f"{key}: has {has[key]!r}, asked {value!r}"
+        for key, value in asked.items()
+        if value != has[key]
+    }
+    if fixed := [key for key in differing if key not in settings.CHANGEABLE]:
         raise UsageError(
-            f"lab {there.name} is there already and differs in {', '.join(differing)}",
-            cause="\n".join(
-                f"{k}: has {there.spec.get(k)!r}, asked {asked[k]!r}" for k in differing
-            ),
-            next_step=f"choose another --name, or labtool delete {there.name}",
+            f"lab {there.name} is there already and differs in {', '.join(fixed)}",
+            cause="\n".join(differing[key] for key in fixed),
+            next_step=f"choose another --name, or labtool delete {there.name}; only "
+            f"{', '.join(settings.CHANGEABLE)} can be changed",
         )
     lab.require_keys(there)
-    return there
+    if differing:
+        console.say(f"Changes of lab {there.name}:\n" + "\n".join(differing.values()))
+    return revised(there, spec)
 
 
 def _use_new_keys(
@@ -185,7 +193,8 @@ def _machines_title(topology: Topology) -> str:
         count = len(topology.etcd_members)
         parts.append(f"{count} etcd node{'s' if count > 1 else ''}")
     if topology.balancers:
-        parts.append("load balancer")
+        count = len(topology.balancers)
+        parts.append("load balancer" if count == 1 else f"{count} load balancers")
     return f"Machines ({', '.join(parts)})"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from labtool.errors import LabtoolError
 from labtool.networks import in_url
 
 _SUFFIX = ".j2"
+# A folder of this name is laid once for each registry of lab.yaml.
+_EACH_REGISTRY = "{registry}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,9 @@ class NodeFile:
 
 
 @functools.cache
-def _environment(folder: Path) -> jinja2.Environment:
+def _environment(*folders: Path) -> jinja2.Environment:
     environment = jinja2.Environment(
-        # The role's own folder first; the parent for what two roles share by `include`.
-        loader=jinja2.FileSystemLoader([folder, folder.parent]),
+        loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -69,7 +70,10 @@ def _yaml_text(text: str) -> str:
 
 
 def render_tree(
-    name: str, context: Mapping[str, Any], modes: Mapping[str, int] | None = None
+    name: str,
+    context: Mapping[str, Any],
+    modes: Mapping[str, int] | None = None,
+    overrides: str = "",
 ) -> list[NodeFile]:
     """Render `templates/<name>/`; the path below it is the path on the node.
 
@@ -78,30 +82,71 @@ def render_tree(
         context: what the templates may use: `lab`, `node`, `secrets` and the role's variables.
         modes: permission bits by path prefix, the longest one wins; otherwise 0644, or
             0755 where the template itself is executable.
+        overrides: a folder laid out as `templates/`, whose files win over ours and add to them.
 
     Raises:
         LabtoolError: a template uses something undefined; names file and line.
     """
-    folder = asset("templates") / name
+    roots = [asset("templates")]
+    if overrides:
+        roots.insert(0, _there(Path(overrides)))
+    # A role's own folder first; the whole for what two roles share by `include`.
+    environment = _environment(*(root / name for root in roots), *roots)
     files = []
-    for source in sorted(p for p in folder.rglob("*") if p.is_file()):
-        relative = source.relative_to(folder).as_posix()
-        content = _render(folder, relative, context)
-        if not content.strip():
-            continue
-        path = "/" + relative.removesuffix(_SUFFIX)
-        files.append(NodeFile(path, content.encode(), _mode(path, source, modes or {})))
+    for path, source in sorted(_sources(name, roots).items()):
+        for target, more in _instances(path, context):
+            content = _render(environment, source, {**context, **more})
+            if content.strip():
+                mode = _mode(target, source.path, modes or {})
+                files.append(NodeFile(target, content.encode(), mode))
     return files
 
 
-def _render(folder: Path, relative: str, context: Mapping[str, Any]) -> str:
-    if not relative.endswith(_SUFFIX):
-        return (folder / relative).read_text(encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file below a role's folder: where it lies, and its name for the loader."""
+
+    path: Path
+    relative: str
+
+
+def _there(folder: Path) -> Path:
+    if folder.is_dir():
+        return folder
+    raise LabtoolError(
+        f"the folder of overriding templates is gone: {folder}",
+        next_step="put it back, or change overrides in lab.yaml and create again",
+    )
+
+
+def _sources(name: str, roots: list[Path]) -> dict[str, _Source]:
+    """The files of a role by their path on the node; the first root has the last word."""
+    found = {}
+    for root in reversed(roots):
+        folder = root / name
+        for path in (p for p in folder.rglob("*") if p.is_file()):
+            relative = path.relative_to(folder).as_posix()
+            found["/" + relative.removesuffix(_SUFFIX)] = _Source(path, relative)
+    return found
+
+
+def _instances(path: str, context: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The paths on the node that one template makes, with what each has of its own."""
+    if _EACH_REGISTRY not in path:
+        yield path, {}
+        return
+    for registry in context["lab"]["spec"]["registries"]:
+        yield path.replace(_EACH_REGISTRY, registry), {"registry": registry}
+
+
+def _render(environment: jinja2.Environment, source: _Source, context: Mapping[str, Any]) -> str:
+    if not source.relative.endswith(_SUFFIX):
+        return source.path.read_text(encoding="utf-8")
     try:
-        return _environment(folder).get_template(relative).render(context)
+        return environment.get_template(source.relative).render(context)
     except jinja2.TemplateError as error:
         where = getattr(error, "lineno", None)
-        spot = f"{folder.name}/{relative}" + (f":{where}" if where else "")
+        spot = f"{source.path}" + (f":{where}" if where else "")
         raise LabtoolError(
             f"template {spot} can't be rendered: {error}",
             next_step="give the variable a value in the inventory or in the role's defaults",

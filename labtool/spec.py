@@ -5,15 +5,13 @@ All mistakes are reported at once, each with its place in the file.
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -23,6 +21,8 @@ from pydantic import (
 
 from labtool import names, networks, versions
 from labtool.errors import SpecError
+from labtool.mistakes import Places, note_places, sentence
+from labtool.settings import ExtraArgs, FeatureGates, Overrides, Proxy, Registries, Strict
 
 _TOPOLOGY = re.compile(r"(\d+)-(master|node)s?(?:-(\d+)-workers?)?(?:-(\d+)-etcds?)?")
 MASTERS_MAX = 7
@@ -30,15 +30,11 @@ ETCD_MAX = 7
 NODES_MAX = 20
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 def _default(name: str) -> str:
     return " or ".join(networks.DEFAULTS[name].values())
 
 
-class Network(_Strict):
+class Network(Strict):
     """Address ranges. Each is one variable that feeds every component."""
 
     family: Literal["ipv4", "ipv6", "dual"] = Field("ipv4", description="of every address")
@@ -73,27 +69,14 @@ class Network(_Strict):
         return value
 
 
-class Pki(_Strict):
+class Pki(Strict):
     """How certificates are made."""
 
     algorithm: Literal["ecdsa", "rsa"] = Field("ecdsa", description="ECDSA P-256 or RSA 2048")
     extra_sans: tuple[str, ...] = Field((), description="more names or addresses of the API")
 
 
-Arguments: TypeAlias = dict[str, str]
-
-
-class ExtraArgs(_Strict):
-    """More flags for a component, as in kubeadm's extraArgs."""
-
-    etcd: Arguments = {}
-    apiserver: Arguments = {}
-    controller_manager: Arguments = {}
-    scheduler: Arguments = {}
-    kubelet: Arguments = {}
-
-
-class Ssh(_Strict):
+class Ssh(Strict):
     """How machines are reached that labtool did not make (docs/ssh.md)."""
 
     inventory: str = Field(
@@ -110,7 +93,7 @@ class Ssh(_Strict):
         return value
 
 
-class LabSpec(_Strict):
+class LabSpec(Strict):
     """A lab as its user describes it.
 
     Source of the words: kubeadm's ClusterConfiguration where it has one for the thing.
@@ -128,9 +111,16 @@ class LabSpec(_Strict):
     api_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         0, description="the API's port on 127.0.0.1; 0 takes a free one"
     )
+    lb: Annotated[int, Field(ge=1, le=2)] = Field(
+        1, description="load balancers in front of several masters; 2 share a virtual address"
+    )
     network: Network = Network()
     pki: Pki = Pki()
+    overrides: Overrides = ""
     extra_args: ExtraArgs = ExtraArgs()
+    feature_gates: FeatureGates = Field({})
+    registries: Registries = Field({})
+    proxy: Proxy = Proxy()
 
     @field_validator("topology")
     @classmethod
@@ -157,14 +147,32 @@ class LabSpec(_Strict):
 
     @model_validator(mode="after")
     def _inventory_of_ssh(self) -> LabSpec:
-        if self.provider == "ssh" and not self.ssh.inventory:
+        if self.provider != "ssh":
+            if self.ssh != Ssh():
+                raise ValueError("ssh is for provider ssh; this lab's provider is docker")
+            return self
+        if not self.ssh.inventory:
             raise ValueError("provider ssh needs the machines: ssh.inventory or --inventory FILE")
-        if self.provider == "ssh" and self.network.family != "ipv4":
+        if self.network.family != networks.IPV4:
+            raise ValueError("machines over SSH are used with IPv4 so far: network.family: ipv4")
+        if self.lb > 1:
+            raise ValueError("machines over SSH have one load balancer so far: leave lb out")
+        return self
+
+    @model_validator(mode="after")
+    def _balanced(self) -> LabSpec:
+        if self.lb > 1 and self.masters == 1:
             raise ValueError(
-                "machines over SSH are used with IPv4 so far; set network.family: ipv4"
+                "lb: 2 balancers need several masters: with one, a master that is lost takes the "
+                "API with it whatever stands in front; use 3-master, or leave lb out"
             )
-        if self.provider != "ssh" and self.ssh != Ssh():
-            raise ValueError("ssh is for provider ssh; this lab's provider is docker")
+        if self.lb > 1 and self.api_port:
+            raise ValueError(
+                "api_port: two load balancers can't share a port of this host; the way in is "
+                "their virtual address, so leave api_port out"
+            )
+        if self.lb > 1 and networks.families(self.network.pods)[0] != networks.IPV4:
+            raise ValueError("lb: 2 balancers share an IPv4 address so far; put IPv4 first")
         return self
 
     @property
@@ -241,7 +249,7 @@ def build(values: dict[str, Any], source: str = "command line") -> LabSpec:
     Raises:
         SpecError: every mistake, in the order of the fields.
     """
-    return _validated(values, source, {})
+    return _validated(values, source, Path.cwd(), {})
 
 
 def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
@@ -264,9 +272,10 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> LabSpec:
         raise SpecError(source, [" ".join(str(error).split())]) from error
     if not isinstance(root, yaml.MappingNode):
         raise SpecError(source, ["1:1: the file must be a mapping, such as `topology: 3-master`"])
-    places: dict[tuple[str, ...], str] = {}
-    repeated = _index(root, (), places)
-    spec = _validated(_merged(values, overrides or {}), source, places, repeated)
+    places: Places = {}
+    repeated = note_places(root, (), places)
+    merged = _merged(values, overrides or {})
+    spec = _validated(merged, source, path.parent, places, repeated)
     inventory = spec.ssh.inventory
     if not inventory or Path(inventory).is_absolute():
         return spec
@@ -286,59 +295,21 @@ def _merged(file: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def _index(
-    node: yaml.MappingNode, above: tuple[str, ...], places: dict[tuple[str, ...], str]
-) -> list[str]:
-    """Note where each key stands; return the keys that stand twice in one mapping."""
-    repeated: list[str] = []
-    for key, value in node.value:
-        where = (*above, str(key.value))
-        spot = f"{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-        if where in places:
-            repeated.append(f"{spot}: {'.'.join(where)}: stands twice; first at {places[where]}")
-        else:
-            places[where] = spot
-        if isinstance(value, yaml.MappingNode):
-            repeated += _index(value, where, places)
-    return repeated
-
-
 def _validated(
     values: dict[str, Any],
     source: str,
-    places: dict[tuple[str, ...], str],
-    repeated: list[str] | None = None,
+    folder: Path,
+    places: Places,
+    repeated: Sequence[str] = (),
 ) -> LabSpec:
-    mistakes = list(repeated or [])
+    mistakes = list(repeated)
     try:
-        spec = LabSpec.model_validate(values)
+        spec = LabSpec.model_validate(values, context={"folder": folder})
     except ValidationError as error:
-        mistakes += [_mistake(item, places) for item in error.errors()]
+        mistakes += [sentence(item, places, LabSpec) for item in error.errors()]
         raise SpecError(source, mistakes) from None
     if why := names.complaint(spec.lab_name):
         mistakes.append(f"name: {why}")
     if mistakes:
         raise SpecError(source, mistakes)
     return spec
-
-
-def _mistake(item: Any, places: dict[tuple[str, ...], str]) -> str:
-    where = tuple(str(part) for part in item["loc"])
-    known = next((places[where[:n]] for n in range(len(where), 0, -1) if where[:n] in places), "")
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        message = f"is not a field here{_did_you_mean(where)}"
-    text = f"{'.'.join(where)}: {message}" if where else message
-    return f"{known}: {text}" if known else text
-
-
-def _did_you_mean(where: tuple[str, ...]) -> str:
-    model: type[BaseModel] = LabSpec
-    for part in where[:-1]:
-        annotation = model.model_fields[part].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        model = annotation
-    near = difflib.get_close_matches(where[-1], model.model_fields, n=1)
-    fields = ", ".join(model.model_fields)
-    return f"; did you mean {near[0]}?" if near else f"; there are: {fields}"

@@ -12,10 +12,10 @@ import datetime as dt
 import ipaddress
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from labtool import networks, subnets
+from labtool import networks, settings, subnets
 from labtool.components import CLUSTER, COMPONENTS, Component, Role
 from labtool.errors import PreflightError
 from labtool.host import HostFacts
@@ -84,8 +84,9 @@ class Topology:
         spec: what was asked, as given by the user (defaults filled in).
         subnet: the node network; `gateway` is its first address.
         endpoint: `address:port` of the API as nodes reach it.
-        api_port: the API's port on 127.0.0.1 of the host.
+        api_port: the API's port on 127.0.0.1 of the host; 0 where there is a virtual address.
         api_sans: every name and address under which the API is reached.
+        virtual_address: what two load balancers share by VRRP; empty where there is one or none.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Topology:
     api_sans: tuple[str, ...]
     cgroup_version: int
     nameservers: tuple[str, ...]
+    virtual_address: str = ""
     schema: int = field(default=SCHEMA)
 
     @property
@@ -142,16 +144,19 @@ class Topology:
         return bool(self.spec.get("provider") == "ssh")
 
     @property
-    def api_server(self) -> str:
-        """The API as this machine reaches it."""
-        if not self.over_ssh:
-            return f"https://127.0.0.1:{self.api_port}"
-        return f"https://{self.spec['ssh']['api'] or self.endpoint}"
+    def api_machine(self) -> Node | None:
+        """The machine whose API port is published on the host; none where the API has a way in."""
+        if self.virtual_address or self.over_ssh:
+            return None
+        return self.balancers[0] if self.balancers else self.masters[0]
 
     @property
-    def api_machine(self) -> Node:
-        """The machine whose API port is published on the host."""
-        return self.balancers[0] if self.balancers else self.masters[0]
+    def api_server(self) -> str:
+        """The API's URL for clients on this host (docs/load-balancers.md argues it)."""
+        if self.over_ssh:
+            return f"https://{self.spec['ssh']['api'] or self.endpoint}"
+        at = self.endpoint if self.virtual_address else f"127.0.0.1:{self.api_port}"
+        return f"https://{at}"
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -190,6 +195,8 @@ class Topology:
         absent = set() if self.spec.get("cni") == "flannel" else {"flannel"}
         if self.over_ssh:
             absent.add("docker-dns")
+        if not self.virtual_address:
+            absent.add("keepalived")
         if node not in self.etcd_members:
             absent.add("etcd")
         return tuple(c for c in COMPONENTS if node.role in c.roles and c.name not in absent)
@@ -204,6 +211,13 @@ class Topology:
     def as_json(self) -> str:
         """One line of JSON, the same for the same lab."""
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
+
+    def fixed(self) -> dict[str, Any]:
+        """All of it that stays as it was decided when the lab was made, as plain data."""
+        data: dict[str, Any] = json.loads(self.as_json())
+        del data["api_sans"]
+        parts = settings.parts(data["spec"])
+        return data | {"spec": {k: v for k, v in parts.items() if k not in settings.CHANGEABLE}}
 
     @classmethod
     def read(cls, text: str) -> Topology | None:
@@ -259,7 +273,7 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         spec: what was asked.
         host: what was found.
         used_subnets: networks of the engine and of other labs, as CIDR.
-        api_port: a free port of 127.0.0.1.
+        api_port: a free port of 127.0.0.1; not used where there is a virtual address.
 
     Raises:
         PreflightError: address ranges collide; names both.
@@ -268,7 +282,8 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     ranges = subnets.choose(spec, host, tuple(used_subnets))
     nodes = _nodes(name, spec, ranges)
     services = ipaddress.ip_network(networks.parts(spec.network.services)[0])
-    front = next(n for n in nodes if n.role in _WAYS_IN)
+    virtual = networks.places(ranges, _BALANCER_OFFSET)[0] if spec.lb > 1 else ""
+    front = virtual or next(n.address for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
     return Topology(
         name=name,
@@ -282,12 +297,19 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         api_service_address=api_service,
         dns_address=str(services[10]),
         domain=spec.network.domain,
-        endpoint=networks.host_port(front.address, API_PORT),
-        api_port=api_port,
-        api_sans=api_sans(spec, nodes, api_service),
+        endpoint=networks.host_port(front, API_PORT),
+        api_port=0 if virtual else api_port,
+        api_sans=api_sans(spec, nodes, api_service, virtual),
         cgroup_version=host.cgroup_version,
         nameservers=networks.of_families(host.nameservers, networks.families(spec.network.pods)),
+        virtual_address=virtual,
     )
+
+
+def revised(there: Topology, spec: LabSpec) -> Topology:
+    """A lab that is there, with what may be changed of it as it is asked for now."""
+    names = api_sans(spec, there.nodes, there.api_service_address, there.virtual_address)
+    return replace(there, spec=spec.model_dump(mode="json"), api_sans=names)
 
 
 def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]:
@@ -298,7 +320,7 @@ def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]
             for places in [networks.places(ranges, offset + i)]
         ]
 
-    balancers = 1 if spec.masters > 1 else 0
+    balancers = spec.lb if spec.masters > 1 else 0
     return (
         *make("lb", Role.LOAD_BALANCER, balancers, _BALANCER_OFFSET),
         *make("e", Role.ETCD, spec.etcd, _ETCD_OFFSET),
@@ -307,7 +329,9 @@ def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]
     )
 
 
-def api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[str, ...]:
+def api_sans(
+    spec: LabSpec, nodes: tuple[Node, ...], api_service: str, virtual: str = ""
+) -> tuple[str, ...]:
     """Every way in, as kubeadm names them, plus each balancer, master and loopback."""
     ways_in = [n for n in nodes if n.role in _WAYS_IN]
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -321,6 +345,7 @@ def api_sans(spec: LabSpec, nodes: tuple[Node, ...], api_service: str) -> tuple[
                 *(n.name for n in ways_in),
                 api_service,
                 *(networks.LOOPBACK[f] for f in sorted(families)),
+                *([virtual] if virtual else []),
                 *(address for n in ways_in for address in n.addresses),
                 *([spec.ssh.api.rpartition(":")[0]] if spec.ssh.api else []),
                 *spec.pki.extra_sans,

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "labtool"
 # The stages of docs/architecture.md, in the order in which data flows through them.
 STAGES = (
-    ("spec",),
+    ("spec", "settings", "mistakes"),
     ("topology", "subnets"),
     ("artifacts",),
     ("providers",),

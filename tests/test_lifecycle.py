@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,7 +73,8 @@ class FakeProvider:
     def ensure(self, topology: Topology, step: Step) -> list[str]:
         """Make what is missing, the network first."""
         del step
-        self.world.labs[topology.name] = topology
+        # The label of a network can't be changed.
+        self.world.labs.setdefault(topology.name, topology)
         missing = [n.machine for n in topology.nodes if n.machine not in self.world.running]
         self.world.do("machines")
         self.world.running |= set(missing)
@@ -212,6 +213,34 @@ def test_t28_create_twice_changes_nothing(world: World) -> None:
     assert again.changed == 0
     assert not again.new
     assert world.did == ["playbook", "machines", "roles", "ready"]
+
+
+def test_what_may_be_changed_is_changed_and_kept(world: World) -> None:
+    """T30, T33: the network's label can't say so; the state folder does, and only of this lab."""
+    made = create().topology
+    changed = create(
+        pki={"extra_sans": ["api.later"]}, extra_args={"etcd": {"v": 4}}, feature_gates={"A": True}
+    ).topology
+    assert changed.fixed() == made.fixed()
+    assert "api.later" in changed.api_sans
+    assert world.labs["3-master"] == made
+    assert lab.current(made) == changed
+    assert lab.find("3-master", provider(world).labs()) == changed
+    world.changes = []
+    assert (
+        create(**{k: changed.spec[k] for k in ("pki", "extra_args", "feature_gates")}).changed == 0
+    )
+    assert create().topology == made
+    assert lab.current(replace(made, subnet="172.30.9.0/24")).subnet == "172.30.9.0/24"
+
+
+def test_a_lab_of_before_there_were_such_fields_is_changed_too(world: World) -> None:
+    """What it never had is as the default."""
+    made = create().topology
+    old = {k: v for k, v in made.spec.items() if k not in {"proxy", "registries", "lb"}}
+    world.labs["3-master"] = replace(made, spec=old)
+    lab.save(world.labs["3-master"])
+    assert create().topology == made
 
 
 def test_t28_another_spec_is_refused_with_each_difference(world: World) -> None:

@@ -221,6 +221,13 @@ def test_a_taken_port_fails_with_the_way_to_see_who(three_masters: Topology) -> 
     assert f"ss -ltnp 'sport = :{three_masters.api_port}'" in finding.what
 
 
+def test_a_virtual_address_needs_no_port(three_masters: Topology) -> None:
+    """So none can be taken."""
+    pair = replace(three_masters, api_port=0, virtual_address="172.30.0.5")
+    finding = hostchecks.check_port(pair, replace(MACHINE, api_port_free=False))
+    assert finding.level is Level.OK
+
+
 def test_a_lab_that_is_there_is_not_asked_for_its_room_again(
     three_masters: Topology, roomy_host: HostFacts
 ) -> None:

@@ -323,6 +323,18 @@ def test_only_the_api_is_published_and_on_loopback_only(
         assert published == {machine: {6443: ("127.0.0.1", 40123)}}
 
 
+def test_two_balancers_publish_nothing_and_keep_their_address(
+    provider: DockerProvider, fake: FakeEngine
+) -> None:
+    """The engine gives the virtual address to no container."""
+    provider.ensure(plan("3-master", lb=2), "image")
+    (network,) = fake.networks_there
+    (pool,) = network["IPAM"]["Config"]
+    assert pool["AuxiliaryAddresses"] == {"virtual": "172.30.0.5"}
+    for container in fake.containers_there.values():
+        assert not container["more"]["host_config"]["port_bindings"]
+
+
 def test_half_a_lab_is_completed(provider: DockerProvider, fake: FakeEngine) -> None:
     """Only what is missing is made; what stands still is started; what runs is left alone."""
     planned = plan("3-master")

@@ -35,6 +35,8 @@ SECRETS = {
     "bootstrap_token_secret": "0123456789abcdef",
     "encryption_key": base64.b64encode(b"0123456789abcdef0123456789abcdef").decode(),
 }
+REGISTRY_SECRETS = {"docker.io": {"ca": "", "username": "me", "password": "secret"}}
+
 CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
     "3-master": (HOST, {"name": "lab"}),
     "3-master-2-worker": (HOST, {"name": "lab"}),
@@ -47,6 +49,7 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
         HOST,
         {"topology": "3-master-1-worker", "name": "lab", "network": {"family": "ipv6"}},
     ),
+    "2-master-1-etcd": (HOST, {"name": "lab", "lb": 2}),
     "1-node": (
         BARE,
         {
@@ -54,7 +57,18 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
             "proxy_mode": "iptables",
             "pki": {"algorithm": "rsa", "extra_sans": ["lab.example"]},
             "network": {"pods": "10.50.0.0/16", "services": "10.60.0.0/16", "domain": "lab.test"},
-            "extra_args": {"apiserver": {"v": "4"}, "kubelet": {"max-pods": "50"}},
+            "extra_args": {
+                "apiserver": {"v": 4},
+                "kubelet": {"max-pods": "50"},
+                "kube_proxy": {"v": "3"},
+                "flannel": {"v": "2"},
+            },
+            "feature_gates": {"HPAScaleToZero": True, "AllBeta": False},
+            "registries": {
+                "docker.io": {"mirrors": ["https://one.test:5000", "http://two.test"]},
+                "lab.test:5000": {"skip_verify": True},
+            },
+            "proxy": {"https": "http://proxy.test:3128/%20", "no_proxy": [".corp.test"]},
         },
     ),
 }
@@ -108,7 +122,13 @@ def render_node(planned: Topology, node: Node, state: Path) -> Rendered:
         context = {
             "lab": built["vars"]["lab"],
             "node": built["hosts"][node.machine]["node"],
-            "secrets": SECRETS,
+            "secrets": {
+                **SECRETS,
+                "registries": {
+                    name: REGISTRY_SECRETS.get(name, {"ca": "a CA\n"})
+                    for name in planned.spec["registries"]
+                },
+            },
             **defaults,
         }
         modes = {prefix: int(mode, 8) for prefix, mode in arguments.get("modes", {}).items()}
@@ -318,6 +338,24 @@ def test_etcd_on_nodes_of_its_own_has_the_flags_of_a_static_pod(
     assert "local" not in etcd
 
 
+def test_two_balancers_advertise_to_each_other_alone(trees: dict[str, list[Rendered]]) -> None:
+    """As equals, by unicast; the address is what nodes and people are told to go to."""
+    pair = {one.node.name: one for one in trees["2-master-1-etcd"] if "lb" in one.node.name}
+    for name, other in (("lb1", "lb2"), ("lb2", "lb1")):
+        text = pair[name].text("/etc/keepalived/keepalived.conf")
+        peers = re.search(r"unicast_peer \{\s*(.*?)\s*\}", text, re.DOTALL)
+        assert peers
+        assert peers[1] == pair[other].node.address
+        assert f"unicast_src_ip {pair[name].node.address}" in text
+        assert "172.30.0.5/32 dev eth0" in text
+        assert {"state BACKUP", "nopreempt"} <= {line.strip() for line in text.splitlines()}
+    m1 = next(one for one in trees["2-master-1-etcd"] if one.node.name == "m1")
+    assert "server: https://172.30.0.5:6443" in m1.text("/etc/kubernetes/addons/kube-proxy.yaml")
+    assert "controlPlaneEndpoint: 172.30.0.5:6443" in m1.text("/etc/kubernetes/addons/kubeadm.yaml")
+    alone = next(one for one in trees["3-master"] if one.node.name == "lb1")
+    assert not [f.path for f in alone.files if "keepalived" in f.path]
+
+
 def test_systemd_takes_flags_as_they_are_meant() -> None:
     """A percent sign and a dollar begin something else in a unit."""
     values = {"log-format": "a%b$c"}
@@ -497,3 +535,39 @@ def test_a_mistake_in_a_template_is_named_with_its_line(folder: Path) -> None:
     (folder / "a.j2").write_text("one\n{% if %}\n", encoding="utf-8")
     with pytest.raises(LabtoolError, match=r"thing/a\.j2:2"):
         render.render_tree("thing", {})
+
+
+def test_a_folder_of_the_users_wins_file_by_file(folder: Path, tmp_path: Path) -> None:
+    """By the path on the node; what includes a file gets the overriding one; files are added."""
+    (folder / "etc").mkdir()
+    (folder / "etc" / "a.j2").write_text("ours {{ lab.a }}\n", encoding="utf-8")
+    (folder / "etc" / "b.j2").write_text("b {% include 'thing/etc/a.j2' %}", encoding="utf-8")
+    (folder / "etc" / "c.j2").write_text("ours\n", encoding="utf-8")
+    mine = tmp_path / "mine" / "thing" / "etc"
+    mine.mkdir(parents=True)
+    (mine / "a.j2").write_text("mine {{ lab.a }}\n", encoding="utf-8")
+    (mine / "c").write_text("{{ as it is }}\n", encoding="utf-8")
+    (mine / "d").write_text("more\n", encoding="utf-8")
+    context = {"lab": {"a": 1}}
+    made = render.render_tree("thing", context, overrides=str(tmp_path / "mine"))
+    assert {f.path: f.content for f in made} == {
+        "/etc/a": b"mine 1\n",
+        "/etc/b": b"b mine 1\n",
+        "/etc/c": b"{{ as it is }}\n",
+        "/etc/d": b"more\n",
+    }
+    assert len(render.render_tree("thing", context)) == 3
+    with pytest.raises(LabtoolError, match="overriding templates is gone: /nowhere"):
+        render.render_tree("thing", context, overrides="/nowhere")
+    (mine / "a.j2").write_text("\n{{ lab.nothing }}\n", encoding="utf-8")
+    with pytest.raises(LabtoolError, match=r"mine/thing/etc/a\.j2"):
+        render.render_tree("thing", context, overrides=str(tmp_path / "mine"))
+
+
+def test_a_file_for_each_registry(folder: Path) -> None:
+    """A folder's name stands for all of them."""
+    place = folder / "{registry}"
+    place.mkdir()
+    (place / "x.j2").write_text("{{ registry }}\n", encoding="utf-8")
+    made = render.render_tree("thing", {"lab": {"spec": {"registries": {"a": {}, "b:1": {}}}}})
+    assert [(f.path, f.content) for f in made] == [("/a/x", b"a\n"), ("/b:1/x", b"b:1\n")]

@@ -69,6 +69,24 @@ def test_a_wrong_topology_is_refused_with_the_reason(word: str, said: str) -> No
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"lb": 0}, "lb: Input should be greater than or equal to 1"),
+        ({"lb": 3}, "lb: Input should be less than or equal to 2"),
+        ({"topology": "1-node", "lb": 2}, "a master that is lost takes the API with it"),
+        ({"lb": "2", "api_port": 6443}, "can't share a port of this host"),
+    ],
+)
+def test_two_load_balancers_at_most_and_only_where_they_help(
+    values: dict[str, object], said: str
+) -> None:
+    """With the reason."""
+    with pytest.raises(SpecError) as caught:
+        spec.build(values)
+    assert said in str(caught.value)
+
+
 def test_all_mistakes_of_a_file_are_reported_with_line_and_column(tmp_path: Path) -> None:
     """One run shows them all; a misspelt field gets its likely meaning."""
     file = tmp_path / "lab.yaml"

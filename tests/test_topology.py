@@ -74,9 +74,37 @@ def test_t33_every_way_in_is_in_the_certificate(word: str) -> None:
 
 def test_several_masters_get_a_load_balancer() -> None:
     """One master needs none."""
-    assert plan("3-master").api_machine.role is Role.LOAD_BALANCER
-    assert plan("1-node").api_machine.role is Role.MASTER
+    for word, role in (("3-master", Role.LOAD_BALANCER), ("1-node", Role.MASTER)):
+        front = plan(word).api_machine
+        assert front
+        assert front.role is role
     assert plan("1-node").balancers == ()
+
+
+def test_two_balancers_share_an_address() -> None:
+    """It is the way in for nodes and for this host, and in the certificate (T33)."""
+    pair = plan("3-master", lb=2)
+    assert [(n.name, n.address) for n in pair.balancers] == [
+        ("lb1", "172.30.0.6"),
+        ("lb2", "172.30.0.7"),
+    ]
+    assert pair.virtual_address == "172.30.0.5"
+    assert pair.virtual_address not in {n.address for n in pair.nodes}
+    assert pair.endpoint == "172.30.0.5:6443"
+    assert pair.api_server == "https://172.30.0.5:6443"
+    assert {"172.30.0.5", "172.30.0.6", "172.30.0.7", "lb2"} <= set(pair.api_sans)
+    assert (pair.api_machine, pair.api_port) == (None, 0)
+    assert Topology.from_dict(json.loads(pair.as_json())) == pair
+    for lb in pair.balancers:
+        assert "keepalived" in {c.name for c in pair.components(lb)}
+
+
+def test_one_balancer_needs_no_keepalived() -> None:
+    """And the port of 127.0.0.1 leads to it."""
+    single = plan("3-master")
+    assert single.api_server == "https://127.0.0.1:6443"
+    assert "keepalived" not in {c.name for c in single.components(single.balancers[0])}
+    assert len(plan("2-master-1-etcd").balancers) == 1
 
 
 def test_members_of_etcd_are_its_own_nodes_or_else_the_masters() -> None:

@@ -49,6 +49,7 @@ PACKAGES = (
     "libseccomp2",
     "procps",
     "haproxy",
+    "keepalived",
     "openssl",
     "curl",
     "ca-certificates",

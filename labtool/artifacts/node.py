@@ -48,6 +48,11 @@ _DROPPED_FILES = ("etc/hostname", "etc/resolv.conf")
 _DROPPED_DATA = (
     "usr/lib/sysctl.d/",
     "usr/lib/systemd/system-generators/",
+    # keepalived is linked with an SNMP library that can run Perl; nobody asks it to.
+    "usr/lib/aarch64-linux-gnu/perl/",
+    "usr/lib/x86_64-linux-gnu/perl/",
+    "usr/share/perl/",
+    "usr/share/snmp/",
     "var/cache/apt/",
     "var/lib/apt/lists/",
     "var/log/",

@@ -230,7 +230,16 @@ class DockerProvider:
             return
         # An engine before 27 gives every network IPv4; to a lab without it, a range of its choice.
         both = zip(networks.parts(topology.subnet), networks.parts(topology.gateway), strict=True)
-        pools = [IPAMPool(subnet=subnet, gateway=gateway) for subnet, gateway in both]
+        # So that the engine gives the virtual address to no other container.
+        kept = {"virtual": topology.virtual_address} if topology.virtual_address else None
+        pools = [
+            IPAMPool(
+                subnet=subnet,
+                gateway=gateway,
+                aux_addresses=kept if networks.family(subnet) == networks.IPV4 else None,
+            )
+            for subnet, gateway in both
+        ]
         try:
             self._client.api.create_network(
                 topology.name,

@@ -16,6 +16,7 @@ ETCD_CLIENT = {
     "key": f"{ETCD_PKI}/healthcheck-client.key",
 }
 
+UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestarts"
 Jobs = dict[str, dict[str, Any]]
 # A machine may be busy for a moment; what is well a little later is well.
 PATIENT = {"until": 200, "seconds": 5}
@@ -29,3 +30,8 @@ def command(*argv: str, **more: Any) -> dict[str, Any]:
 def web(url: str, **more: Any) -> dict[str, Any]:
     """A job that makes one HTTP request."""
     return {"kind": "web", "url": url, **more}
+
+
+def units(*names: str) -> dict[str, Any]:
+    """A job that asks systemd for the state of units."""
+    return command("systemctl", "show", *names, f"--property={UNIT_PROPERTIES}")

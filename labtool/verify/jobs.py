@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any
 
 from labtool.components import Role
 from labtool.networks import IPV4, IPV6, in_url
 from labtool.topology import Node, Topology
+from labtool.verify.balancers import balancer_jobs
 from labtool.verify.etcd_jobs import etcd_jobs, foreign_jobs, members_tried_from
-from labtool.verify.job import ADMIN, KUBELET_CA, PATIENT, PKI, Jobs, command, web
+from labtool.verify.job import ADMIN, KUBELET_CA, PATIENT, PKI, Jobs, command, units, web
 from labtool.verify.model import is_master
 
 KUBELET_CERT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 AUDIT_LOG = "/var/log/kubernetes/audit/audit.log"
 AUDIT_MARK = f"labtool-verify-{uuid.uuid4().hex[:12]}"
-UNIT_PROPERTIES = "Id,ActiveState,UnitFileState,FragmentPath,DropInPaths,NRestarts"
 PROCESSES = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kubelet", "haproxy")
 
 # flannel names its devices so, for VNI 1.
@@ -31,11 +30,11 @@ def jobs(topology: Topology, node: Node) -> Jobs:
     """What is looked at on this node."""
     found = _machine_jobs(topology, node)
     if node.role is Role.LOAD_BALANCER:
-        return found | _balancer_jobs(topology)
+        return found | balancer_jobs(topology, node)
     if node in topology.etcd_members:
         found |= etcd_jobs(topology, node)
     if node.role is Role.ETCD:
-        return found | _file_jobs() | {"units": _units("etcd")}
+        return found | _file_jobs() | {"units": units("etcd")}
     found |= _node_jobs(topology, node)
     if node.role is Role.MASTER:
         found |= _api_jobs(topology, node) | _control_jobs(topology)
@@ -55,7 +54,7 @@ def _machine_jobs(topology: Topology, node: Node) -> Jobs:
     }
     return {
         "clock": {"kind": "clock"},
-        "listeners": command("ss", "-Hlntup"),
+        "listeners": command("ss", "-Hlntuwp"),
         "hostname": command("hostname"),
         **{
             f"own_address:{family}": command("getent", f"ahostsv{family[-1]}", node.name)
@@ -87,6 +86,7 @@ def _node_jobs(topology: Topology, node: Node) -> Jobs:
         "kubelet_by_name": web(f"{kubelet}/healthz", ca=KUBELET_CA, name=node.name),
         "proxy_mode": web(f"http://{loopback}:10249/proxyMode", **PATIENT),
         "proxy_healthz": web(f"http://{loopback}:10256/healthz", **PATIENT),
+        "endpoint": web(f"https://{topology.endpoint}/readyz", ca=KUBELET_CA, **PATIENT),
         "service_address": web(
             f"https://{service}:443/readyz",
             ca=KUBELET_CA,
@@ -158,13 +158,9 @@ def _file_jobs() -> Jobs:
     }
 
 
-def _units(*names: str) -> dict[str, Any]:
-    return command("systemctl", "show", *names, f"--property={UNIT_PROPERTIES}")
-
-
 def _runtime_jobs() -> Jobs:
     return {
-        "units": _units("kubelet", "containerd"),
+        "units": units("kubelet", "containerd"),
         "cri_info": command("crictl", "info"),
         "cri_version": command("crictl", "version"),
         "cri_images": command("crictl", "images", "-o", "json"),
@@ -224,16 +220,4 @@ def _control_jobs(topology: Topology) -> Jobs:
         "kcm_healthz": web(f"https://{loopback}:10257/healthz", **PATIENT),
         "kcm_metrics": web(f"https://{loopback}:10257/metrics"),
         "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=20),
-    }
-
-
-def _balancer_jobs(topology: Topology) -> Jobs:
-    loopback = in_url(topology.loopback)
-    stats = web(f"http://{loopback}:8404/stats;csv", limit=100_000)
-    front = web(f"https://{loopback}:6443/livez", times=3 * len(topology.masters))
-    return {
-        "text": {"kind": "read", "paths": ["/etc/haproxy/haproxy.cfg", "/etc/machine-id"]},
-        "spread": {"kind": "steps", "steps": [stats, front, stats]},
-        "units": _units("haproxy"),
-        "stats_outside": web(f"http://{topology.balancers[0].url_host}:8404/stats", timeout=2),
     }

@@ -87,6 +87,11 @@ def balancers(topology: Topology) -> tuple[str, ...]:
     return tuple(n.name for n in topology.balancers)
 
 
+def paired(where: Where) -> Where:
+    """The same rows, where two load balancers share a virtual address."""
+    return lambda topology: where(topology) if topology.virtual_address else ()
+
+
 def ordered_pairs(topology: Topology) -> tuple[str, ...]:
     """One row for each way between two nodes, such as `m1>m2`."""
     names = cluster(topology)

@@ -26,6 +26,7 @@ SUITE = (
     "scheduler",
     "controller_manager",
     "load_balancer",
+    "virtual_address",
     "kubeadm",
     "proxy",
     "flannel",

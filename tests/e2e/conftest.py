@@ -12,7 +12,10 @@ from harness import CommandLine, Lab, Labs
 
 from labtool import paths
 
-_SHARED = ("ha_lab", "small_lab", "worker_lab", "etcd_lab", "dual_lab", "ipv6_lab")
+_SHARED = (
+    *("ha_lab", "small_lab", "worker_lab", "etcd_lab"),
+    *("dual_lab", "ipv6_lab", "pair_lab"),
+)
 # What must not change anything for labtool, though it is in the user's environment.
 HOSTILE = {
     "http_proxy": "http://127.0.0.1:9",
@@ -114,6 +117,12 @@ def dual_lab(labs: Labs) -> Lab:
 def ipv6_lab(labs: Labs) -> Lab:
     """One master and one worker with IPv6 alone."""
     return labs.create("1-master-1-worker", "ipv6", "--set", "network.family=ipv6")
+
+
+@pytest.fixture(scope="session")
+def pair_lab(labs: Labs) -> Lab:
+    """Two masters behind two load balancers with a virtual address, and one member of etcd."""
+    return labs.create("2-master-1-etcd", "pair", "--set", "lb=2")
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from breaks import BATCHES, DUAL, MEMBERS, ONLY_IPV6, WORKER, Batch
+from breaks import BATCHES, DUAL, MEMBERS, ONLY_IPV6, PAIR, WORKER, Batch
 from breaks.shell import PRELUDE
 from harness import RELEASE, Lab, engine
 
@@ -23,11 +23,12 @@ from labtool import spec, topology
 from labtool.host import HostFacts
 from labtool.verify import registry
 
-EVERY = (*BATCHES, WORKER, MEMBERS, *DUAL, ONLY_IPV6)
+EVERY = (*BATCHES, WORKER, MEMBERS, PAIR, *DUAL, ONLY_IPV6)
 # The labs of batches that aren't for `3-master`.
 _LABS: dict[str, dict[str, Any]] = {
     WORKER.name: {"topology": "1-master-1-worker"},
     MEMBERS.name: {"topology": "1-master-3-etcd"},
+    PAIR.name: {"topology": "2-master-1-etcd", "lb": 2},
     **{
         batch.name: {"topology": "1-master-1-worker", "network": {"family": "dual"}}
         for batch in DUAL
@@ -91,6 +92,7 @@ def _facts(lab: Lab, node: str) -> str:
         "PODS6": lab.topology["pod_cidr"].rpartition(",")[2],
         "SERVICES6": lab.topology["service_cidr"].rpartition(",")[2],
         "VERSION": RELEASE.kubernetes,
+        "VIRTUAL": lab.topology["virtual_address"],
         **{name.upper(): address for name, address in addresses.items()},
     }
     return "".join(f"{name}={value}\n" for name, value in known.items())
@@ -212,6 +214,12 @@ def test_verify_sees_the_second_family(dual_lab: Lab, batch: Batch) -> None:
 def test_verify_sees_ipv4_in_an_ipv6_lab(ipv6_lab: Lab) -> None:
     """What only a lab without it can get wrong."""
     _expect_seen(ipv6_lab, ONLY_IPV6)
+
+
+@pytest.mark.e2e
+def test_verify_sees_on_two_balancers(pair_lab: Lab) -> None:
+    """What only a lab with a virtual address can get wrong."""
+    _expect_seen(pair_lab, PAIR)
 
 
 @pytest.mark.e2e

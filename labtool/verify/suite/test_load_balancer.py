@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from labtool.verify.answers import is_ok, said
+from labtool.verify.balancers import HAPROXY
 from labtool.verify.model import balancers, expect
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from labtool.verify.api import Api
 
 HOUR = 3600.0
-CONFIG = "/etc/haproxy/haproxy.cfg"
 _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -69,7 +69,7 @@ def test_unit(node: NodeView) -> None:
 
 @check(
     "LB-HTTPS",
-    "the API answers where the lab's kubeconfig says, with the lab's CA",
+    "the API answers this machine at the address in the lab's kubeconfig, with the lab's CA",
     component="haproxy",
 )
 def test_https(api: Api, lab: Lab) -> None:
@@ -176,12 +176,12 @@ def test_statistics(node: NodeView) -> None:
     on=balancers,
 )
 def test_timeouts(node: NodeView) -> None:
-    found = timeouts(node.text(CONFIG))
+    found = timeouts(node.text(HAPROXY))
     short = [kind for kind in ("client", "server", "tunnel") if found.get(kind, 0) < HOUR]
     expect(
         not short,
         f"haproxy ends silent streams early: timeout {', '.join(short)}",
-        tried=f"to read {CONFIG}",
+        tried=f"to read {HAPROXY}",
         got=found,
     )
 
@@ -193,11 +193,11 @@ def test_timeouts(node: NodeView) -> None:
     on=balancers,
 )
 def test_check(node: NodeView) -> None:
-    config = node.text(CONFIG)
+    config = node.text(HAPROXY)
     for words in ("option httpchk", "uri /readyz", "check-ssl", "verify required"):
         expect(
             words in config,
             f"haproxy's health check is without {words!r}",
-            tried=f"to read {CONFIG}",
+            tried=f"to read {HAPROXY}",
             got="\n".join(x.strip() for x in config.splitlines() if "check" in x),
         )

@@ -22,7 +22,7 @@ _EVERY_IPV4 = "0.0.0.0"  # noqa: S104 - what others bind to, not we
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A line of `ss -lntup`."""
+    """A line of `ss -lntuwp`."""
 
     protocol: str
     address: str
@@ -36,7 +36,7 @@ class Listener:
 
 
 def parse(text: str) -> list[Listener]:
-    """The listeners that `ss -Hlntup` prints."""
+    """The listeners that `ss -Hlntuwp` prints."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -84,6 +84,7 @@ def allowed(port: Port, topology: Topology, node: Node) -> set[str]:
         Bind.ANY: every,
         Bind.NODE: {node.address, topology.loopback},
         Bind.NODE_ONLY: {node.address},
+        Bind.ANY_AND_NODE: every | {node.address},
         Bind.LOOPBACK: {topology.loopback},
     }[port.bind]
 
@@ -107,7 +108,7 @@ def test_known(node: NodeView) -> None:
     expect(
         not unknown,
         f"unknown listener on {node.name}: {_listing(unknown)}",
-        tried="ss -lntup",
+        tried="ss -lntuwp",
         got="\n".join(map(str, unknown)),
     )
 
@@ -134,14 +135,14 @@ def test_open(where: str, lab: Lab) -> None:
     expect(
         any(matches(x, component, port) for x in listeners),
         f"{what} does not listen on {port.protocol} {number} of {name}",
-        tried="ss -lntup",
+        tried="ss -lntuwp",
         got=_listing(listeners) or "nobody listens there",
     )
     wrong = [x for x in listeners if x.address not in allowed(port, lab.topology, node)]
     expect(
         not wrong,
         f"{what} listens on the wrong address of {name}: {_listing(wrong)}",
-        tried=f"ss -lntup; the table says {port.bind.value}",
+        tried=f"ss -lntuwp; the table says {port.bind.value}",
         got=_listing(wrong),
     )
     if port.protocol == "tcp":

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from breaks import cluster, control_plane, families, files, kubelets, members, network, objects
+from breaks import (
+    balancers,
+    cluster,
+    control_plane,
+    families,
+    files,
+    kubelets,
+    members,
+    network,
+    objects,
+)
 from breaks.model import Batch, Break, Step
 
 # Light ones first: what they touch is read by checks and by nothing that runs.
@@ -25,9 +35,11 @@ BATCHES: tuple[Batch, ...] = (
 WORKER = files.WORKER
 # What only a lab with nodes for etcd can get wrong.
 MEMBERS = members.BATCH
+# What only a lab with two load balancers can get wrong.
+PAIR = balancers.BATCH
 
 # What only a lab with two address families, or with IPv6 alone, can get wrong.
 DUAL = (families.NETWORK, families.SERVICES)
 ONLY_IPV6 = families.ONLY_IPV6
 
-__all__ = ["BATCHES", "DUAL", "MEMBERS", "ONLY_IPV6", "WORKER", "Batch", "Break", "Step"]
+__all__ = ["BATCHES", "DUAL", "MEMBERS", "ONLY_IPV6", "PAIR", "WORKER", "Batch", "Break", "Step"]

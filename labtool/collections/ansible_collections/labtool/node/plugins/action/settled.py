@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from labtool import __version__
+from labtool import __version__, settings
 from labtool.assets import asset, collections_path
 from labtool.pki import Store, node_files
 from labtool.render import NodeFile
@@ -45,10 +45,16 @@ class ActionModule(ActionBase):
         digest = hashlib.sha256(__version__.encode())
         digest.update(json.dumps(given, sort_keys=True, default=str).encode())
         templates = [asset("templates") / role.name for role in roles]
-        for folder in (*roles, *templates, collections_path()):
-            for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"):
-                stat = path.stat()
-                digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())
+        inputs = [
+            path
+            for folder in (*roles, *templates, collections_path())
+            for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
+        ]
+        # The user's own: templates that override ours, files of registries.
+        inputs += settings.files(plain(self._templar.template(task_vars["lab"]))["spec"])
+        for path in inputs:
+            stat = path.stat()
+            digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())
         # Asking for the keys issues anew what nears its end.
         for file in self._keys(task_vars):
             digest.update(file.path.encode() + file.content)

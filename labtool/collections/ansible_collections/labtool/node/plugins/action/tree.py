@@ -17,6 +17,7 @@ from ansible.plugins.action import ActionBase
 from labtool.errors import LabtoolError
 from labtool.pki import Store, node_files
 from labtool.render import NodeFile, render_tree
+from labtool.settings import registry_secrets
 
 
 class ActionModule(ActionBase):
@@ -52,13 +53,18 @@ class ActionModule(ActionBase):
         role = args.get("role")
         if not role:
             return files
-        context = {"lab": lab, "node": node, "secrets": store.secrets}
+        registries = registry_secrets(lab["spec"]["registries"])
+        context = {
+            "lab": lab,
+            "node": node,
+            "secrets": {**store.secrets, "registries": registries},
+        }
         prefix = f"{role}_"
         for name in task_vars:
             if name.startswith(prefix):
                 context[name] = self._value(task_vars, name)
         modes = {prefix: int(mode, 8) for prefix, mode in args.get("modes", {}).items()}
-        return files + render_tree(role, context, modes)
+        return files + render_tree(role, context, modes, lab["spec"]["overrides"])
 
     def _value(self, task_vars: dict[str, Any], name: str) -> Any:
         if name not in task_vars:

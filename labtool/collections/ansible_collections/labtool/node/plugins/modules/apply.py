@@ -10,6 +10,7 @@ import time
 from http import HTTPStatus
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.labtool.node.plugins.module_utils import hopeless
 
 DOCUMENTATION = """
 module: apply
@@ -72,18 +73,14 @@ def wait_until_ready(module: AnsibleModule) -> None:
         if time.monotonic() > deadline:
             module.fail_json(
                 msg=f"the API server of this node was not ready within {seconds} s: {reason}",
-                last_log_lines=[*last_log(module, "kube-apiserver"), *last_log(module, "etcd")],
+                last_log_lines=[
+                    *hopeless.last_log("kube-apiserver"),
+                    *hopeless.last_log("etcd"),
+                ],
             )
+        hopeless.check(module, "kube-apiserver")
         time.sleep(POLL_SECONDS)
         reason = ready()
-
-
-def last_log(module: AnsibleModule, component: str) -> list[str]:
-    """The last lines of a static pod's newest log."""
-    files = f"/var/log/pods/kube-system_{component}-*/*/*.log"
-    script = f"tail -qn 8 $(ls -t {files} | head -1)"
-    _, out, _ = module.run_command(["/bin/sh", "-c", script])
-    return list(out.splitlines())
 
 
 def main() -> None:

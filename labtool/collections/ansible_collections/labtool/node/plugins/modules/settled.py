@@ -37,6 +37,7 @@ EXAMPLES = """
 """
 
 RETURN = """
+inputs_changed: {description: "they differ from the last run", type: bool, returned: always}
 settled: {description: "nothing needs doing", type: bool, returned: always}
 reasons: {description: "what differs", type: list, returned: always}
 """
@@ -44,6 +45,8 @@ reasons: {description: "what differs", type: list, returned: always}
 RECORDS = Path("/var/lib/labtool")
 MARK = RECORDS / "settled"
 ADDONS = "/etc/kubernetes/addons"
+INPUTS_CHANGED = "the inputs changed"
+UNFINISHED = "a change"
 # Each request to an API without its etcd takes as long as all of this.
 OBJECTS_SECONDS = 10
 # As labtool.node.apply has it.
@@ -99,7 +102,7 @@ def differences(digest: str, *, objects: bool) -> list[str]:
     """All that differs from what the last run left."""
     try:
         if MARK.read_text(encoding="ascii") != digest:
-            return ["the inputs changed"]
+            return [INPUTS_CHANGED]
     except OSError:
         return ["no earlier run has finished here"]
     found: list[str] = []
@@ -130,7 +133,11 @@ def main() -> None:
         reasons = remember(digest, check_mode=bool(arguments["_ansible_check_mode"]))
     else:
         reasons = differences(digest, objects=arguments["objects"])
-    sys.stdout.write(json.dumps({"changed": False, "settled": not reasons, "reasons": reasons}))
+        if reasons == [INPUTS_CHANGED] and not arguments["_ansible_check_mode"]:
+            # A change that breaks off is none that has finished, for the old inputs neither.
+            MARK.write_text(UNFINISHED, encoding="ascii")
+    report = {"changed": False, "settled": not reasons, "reasons": reasons}
+    sys.stdout.write(json.dumps({**report, "inputs_changed": reasons == [INPUTS_CHANGED]}))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ description:
   - Renders C(templates/<role>/) on the controller, where the path below the folder is the
     path on the node, and writes what differs, whole or not at all.
   - A unit is restarted only when a file below one of its C(restart_on) prefixes changed.
+  - A file that the last run laid and this one doesn't is removed.
 author: the labtool authors
 options:
   role: {description: "folder below templates/, and prefix of its variables", type: str}
@@ -158,17 +159,28 @@ def kept(row: dict[str, Any]) -> dict[str, Any]:
     return {**{k: row[k] for k in ("path", "mode", "link", "once")}, "sha256": digest}
 
 
-def unfinished(name: str, rows: list[dict[str, Any]]) -> list[str]:
+def last_laid(name: str) -> list[dict[str, Any]]:
+    """What the last finished run noted of its files."""
+    try:
+        files = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError):
+        return []
+    return list(files)
+
+
+def unfinished(rows: list[dict[str, Any]], last: list[dict[str, Any]]) -> list[str]:
     """The files that no finished run has laid so.
 
     A run that was interrupted may have written a file and not restarted its unit; the
     next one finds the file in order and must restart the unit all the same.
     """
-    try:
-        record_of_last = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return [row["path"] for row in rows]
-    return [row["path"] for row in rows if kept(row) not in record_of_last["files"]]
+    return [row["path"] for row in rows if kept(row) not in last]
+
+
+def no_longer_laid(rows: list[dict[str, Any]], last: list[dict[str, Any]]) -> list[str]:
+    """The files of the last run that this one has none of, but for those of other programs."""
+    wanted = {row["path"] for row in rows}
+    return [row["path"] for row in last if row["path"] not in wanted and not row["once"]]
 
 
 def record(name: str, rows: list[dict[str, Any]], units: list[dict[str, Any]]) -> None:
@@ -239,9 +251,11 @@ def wait(unit: dict[str, Any]) -> None:
 def lay(wanted: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Do all that the arguments ask for, in their order; return the report."""
     rows = json.loads(zlib.decompress(base64.b64decode(wanted["payload"])))
-    pending = unfinished(wanted["name"], rows)
+    last = last_laid(wanted["name"])
+    pending = unfinished(rows, last)
     changed = [row["path"] for row in rows if write(row, check_mode=check_mode)]
-    changed += [path for path in wanted["absent"] if remove(Path(path), check_mode=check_mode)]
+    gone = [*wanted["absent"], *no_longer_laid(rows, last)]
+    changed += [path for path in gone if remove(Path(path), check_mode=check_mode)]
     pending += changed
     if below(pending, ["/etc/systemd/system/"]) and not check_mode:
         systemctl("daemon-reload")
