@@ -143,5 +143,7 @@ def test_a_pod_of_an_older_template_is_not_what_was_asked_for(
         "observedGeneration": seen,
         "updatedNumberScheduled": updated,
     }
-    workload = DaemonSet.from_dict({"metadata": {"generation": 2}, "status": status})
+    spec: dict[str, Any] = {"selector": {}, "template": {}}
+    made = {"metadata": {"generation": 2}, "spec": spec, "status": status}
+    workload = DaemonSet.from_dict(made)
     assert cluster._rolled_out(workload) == ready
