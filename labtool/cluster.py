@@ -231,8 +231,7 @@ def _missing_objects(topology: Topology, api: Client) -> list[str]:
     unready = [name for name in wanted if name not in ready]
     missing = [f"nodes Ready {len(wanted) - len(unready)}/{len(wanted)}"] if unready else []
     for namespace, name in (("kube-system", "kube-proxy"), ("kube-flannel", "kube-flannel-ds")):
-        status = api.get(DaemonSet, name, namespace=namespace).status
-        have = (status.numberReady or 0) if status else 0
+        have = _rolled_out(api.get(DaemonSet, name, namespace=namespace))
         if have < len(wanted):
             missing.append(f"{name} {have}/{len(wanted)}")
     deployment = api.get(Deployment, "coredns", namespace="kube-system")
@@ -241,6 +240,14 @@ def _missing_objects(topology: Topology, api: Client) -> list[str]:
     if have < want:
         missing.append(f"CoreDNS {have}/{want}")
     return missing
+
+
+def _rolled_out(workload: DaemonSet) -> int:
+    """How many of its pods are ready and of its present template."""
+    status, meta = workload.status, workload.metadata
+    if not status or (status.observedGeneration or 0) < ((meta.generation or 0) if meta else 0):
+        return 0
+    return min(status.numberReady or 0, status.updatedNumberScheduled or 0)
 
 
 def node_is_ready(status: NodeStatus | None) -> bool:

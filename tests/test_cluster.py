@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from lightkube import Client
 from lightkube.core.exceptions import ApiError
+from lightkube.resources.apps_v1 import DaemonSet
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.discovery_v1 import EndpointSlice
@@ -125,3 +126,24 @@ def test_a_lease_goes_back_only_where_its_leader_went_down() -> None:
     cluster._release_leases(cast("Client", alive), RESTARTED)
     assert alive.replaced == []
     cluster._release_leases(cast("Client", Api([])), RESTARTED)
+
+
+@pytest.mark.parametrize(
+    ("seen", "updated", "ready"), [(2, 2, 2), (2, 1, 1), (1, 2, 0)], ids=["all", "half", "unseen"]
+)
+def test_a_pod_of_an_older_template_is_not_what_was_asked_for(
+    seen: int, updated: int, ready: int
+) -> None:
+    """Ready as it may be: a change of flags is waited for."""
+    status = {
+        "currentNumberScheduled": 2,
+        "desiredNumberScheduled": 2,
+        "numberMisscheduled": 0,
+        "numberReady": 2,
+        "observedGeneration": seen,
+        "updatedNumberScheduled": updated,
+    }
+    spec: dict[str, Any] = {"selector": {}, "template": {}}
+    made = {"metadata": {"generation": 2}, "spec": spec, "status": status}
+    workload = DaemonSet.from_dict(made)
+    assert cluster._rolled_out(workload) == ready

@@ -100,6 +100,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(each, "AnsibleModule", lambda **_: machine)
     monkeypatch.setattr(hopeless, "POD_LOGS", tmp_path / "pods")
     monkeypatch.setattr(rolled, "MANIFESTS", tmp_path)
+    monkeypatch.setattr(rolled, "PROC", tmp_path)
     for each in (tree, settled):
         monkeypatch.setattr(each, "run", machine.run)
         monkeypatch.setattr(each, "RECORDS", tmp_path / "records")
@@ -520,6 +521,17 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
     report = run(rolled, module, pods=pods, timeout=-1)
     assert report["failed"] is True
     assert "etcd runs from an older manifest" in report["msg"]
+    # A change that was taken back: the older container is what the manifest says.
+    manifest.write_text("    command:\n    - etcd\n    - --a=b\n    image: x\n", encoding="utf-8")
+    os.utime(manifest, (laid - 60,) * 2)
+    rows = {"containers": [{"createdAt": str(int((laid - 90) * 1e9)), "id": "c1"}]}
+    inspected = json.dumps({"info": {"pid": 7}})
+    module.answers = {"crictl ps": (0, json.dumps(rows), ""), "crictl inspect": (0, inspected, "")}
+    (tmp_path / "7").mkdir()
+    for line, waited in (("etcd\0--a=b\0", []), ("etcd\0--a=c\0", ["etcd"])):
+        (tmp_path / "7" / "cmdline").write_text(line, encoding="utf-8")
+        report = run(rolled, module, pods=pods, timeout=-1)
+        assert report.get("waited", ["etcd"]) == waited
     monkeypatch.setattr(rolled, "POLL_SECONDS", 0)
     monkeypatch.setattr(hopeless, "check", lambda *_: running(laid + 1))
     assert run(rolled, module, pods=pods, timeout=60)["waited"] == ["etcd"]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 import urllib.request
@@ -44,6 +45,9 @@ waited: {description: "the pods that weren't there yet", type: list, returned: a
 """
 
 MANIFESTS = Path("/etc/kubernetes/manifests")
+PROC = Path("/proc")
+# By then the kubelet has ended a container whose manifest changed, or made it unready.
+TAKEN_BACK_SECONDS = 10.0
 POLL_SECONDS = 0.5
 
 
@@ -55,10 +59,27 @@ def missing(module: AnsibleModule, pod: dict[str, Any]) -> str:
     code, out, err = module.run_command(argv)
     if code:
         return f"crictl: {err.strip()}"
-    made = [int(c["createdAt"]) / 1e9 for c in json.loads(out)["containers"]]
-    if not any(when > laid for when in made):
-        return f"{name} runs from an older manifest, or not at all"
-    return unhealthy(pod["health"])
+    there = json.loads(out)["containers"]
+    younger = any(int(container["createdAt"]) / 1e9 > laid for container in there)
+    if younger or (time.time() - laid > TAKEN_BACK_SECONDS and runs_as_laid(module, there, name)):
+        return unhealthy(pod["health"])
+    return f"{name} runs from an older manifest, or not at all"
+
+
+def runs_as_laid(module: AnsibleModule, there: list[dict[str, Any]], name: str) -> bool:
+    """Whether a container has the very command of the manifest.
+
+    A change that was taken back before the kubelet saw it leaves an older container, rightly.
+    """
+    text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
+    listed = re.search(r"^    command:\n((?:    - .+\n)+)", text, re.MULTILINE)
+    wanted = [line[6:] for line in listed[1].splitlines()] if listed else []
+    for container in there:
+        out = module.run_command(["crictl", "inspect", "-o", "json", container["id"]])[1]
+        pid = json.loads(out)["info"]["pid"] if out else 0
+        if (PROC / str(pid) / "cmdline").read_text(encoding="utf-8").split("\0")[:-1] == wanted:
+            return True
+    return False
 
 
 def unhealthy(url: str) -> str:
