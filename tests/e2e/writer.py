@@ -81,4 +81,6 @@ class Writer:
         found = self._lab.kubectl("get", "cm", "-l", "by=writer", "-o", "name").out.split()
         written = {f"configmap/write-{n}" for n in range(len(self.times))}
         assert written <= set(found)
-        self._lab.kubectl("delete", "cm", "-l", "by=writer")
+        # All at once: kubectl by itself asks for each one, twenty a second.
+        of_writer = "/api/v1/namespaces/default/configmaps?labelSelector=by%3Dwriter"
+        self._lab.kubectl("delete", "--raw", of_writer)
