@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -12,12 +12,12 @@ from cryptography.x509.oid import NameOID
 
 from labtool.verify import certs
 from labtool.verify.answers import expect_ok, expect_status
-from labtool.verify.model import expect, masters, once, with_pods
+from labtool.verify.model import CheckFailed, expect, masters, once, with_pods
 from labtool.verify.objects import APPS, CORE, CSRS, NAMESPACE, NONCE, meta
 from labtool.verify.registry import check
 from labtool.verify.snapshot import Lab, NodeView
 from labtool.verify.suite.test_scheduler import expect_leader
-from labtool.verify.waits import wait
+from labtool.verify.waits import WaitedInVain, wait
 from labtool.verify.world import is_gone, is_ready
 
 if TYPE_CHECKING:
@@ -209,21 +209,27 @@ def test_token(cluster: Cluster) -> None:
         lambda: cluster.api.get(f"{CORE}/secrets/token").get("data", {}).get("token"),
         seconds=10,
     )
-    review = cluster.api.create(
-        "/apis/authentication.k8s.io/v1/tokenreviews",
-        {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": base64.b64decode(token).decode()},
-        },
-    )
-    user = review["status"].get("user", {}).get("username")
-    expect(
-        user == f"system:serviceaccount:{NAMESPACE}:verify",
-        "the API does not know the bearer of a fresh token",
-        tried="POST tokenreviews",
-        got=review["status"],
-    )
+    review = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": {"token": base64.b64decode(token).decode()},
+    }
+    last: dict[str, Any] = {}
+
+    def known() -> bool:
+        last.clear()
+        answer = cluster.api.create("/apis/authentication.k8s.io/v1/tokenreviews", review)
+        last.update(answer["status"])
+        user = last.get("user", {}).get("username")
+        return bool(user == f"system:serviceaccount:{NAMESPACE}:verify")
+
+    # Another API server may not have seen yet that the Secret is filled.
+    try:
+        wait("the API knows the token", known, seconds=5)
+    except WaitedInVain as error:
+        raise CheckFailed(
+            "the API does not know the bearer of a fresh token", tried="POST tokenreviews", got=last
+        ) from error
 
 
 @check(
