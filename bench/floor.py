@@ -17,7 +17,7 @@ import docker
 import httpx2
 import yaml
 
-from labtool import artifacts, host, inventory, lab, pki, spec
+from labtool import host, inventory, lab, pki, spec
 from labtool.assets import asset
 from labtool.console import Console
 from labtool.providers.docker import DockerProvider
@@ -42,11 +42,13 @@ def run(name: str, topology_word: str = "3-master") -> tuple[float, list[str]]:
     topology = plan(
         asked, host.gather(), used_subnets=provider.used_subnets(), api_port=host.free_port()
     )
-    image = artifacts.ensure_node_image(topology.versions, Console())
+    console = Console()
+    provider.prepare(topology, console)
     state = lab.save(topology)
     store = pki.Store(state / "pki")
     began = time.monotonic()
-    provider.ensure(topology, image)
+    with console.step("Machines") as step:
+        provider.ensure(topology, step)
     engine = docker.from_env()
     variable = inventory.lab_variable(topology, state)
     for node in topology.nodes:

@@ -75,23 +75,19 @@ def up(name: str, folder: Path, counts: dict[str, int]) -> Path:
     key = folder / "key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    planned = topology.plan(
-        build({"name": "test"}), gather(), used_subnets=provider.used_subnets(), api_port=1
-    )
-    pool = IPAMPool(subnet=planned.subnet, gateway=planned.gateway)
-    network = client.networks.create(
-        f"{name}-lab", ipam=IPAMConfig(pool_configs=[pool]), labels={LABEL: name}
-    )
+    nat, _ = network(client, provider, name, "nat")
+    own, subnet = network(client, provider, name, "lab")
     addresses = iter(range(11, 250))
     inventory: dict[str, Any] = {}
     for prefix, count in counts.items():
         hosts = inventory.setdefault(GROUPS[prefix], {"hosts": {}})["hosts"]
         for number in range(1, count + 1):
             machine = f"{name}-{prefix}{number}"
-            address = planned.subnet.replace(".0/24", f".{next(addresses)}")
-            nat = start(client, name, machine, f"{prefix.upper()}{number}.Lab.Example", provider)
-            network.connect(machine, ipv4_address=address)
-            hosts[machine] = {"ansible_host": nat, "node_address": address}
+            address = subnet.replace(".0/24", f".{next(addresses)}")
+            hostname = f"{prefix.upper()}{number}.Lab.Example"
+            reached = start(client, name, machine, hostname, nat, provider)
+            own.connect(machine, ipv4_address=address)
+            hosts[machine] = {"ansible_host": reached, "node_address": address}
     public = key.with_suffix(".pub").read_text(encoding="ascii").strip()
     for container in client.containers.list(filters={"label": f"{LABEL}={name}"}):
         login(container, public)
@@ -102,8 +98,27 @@ def up(name: str, folder: Path, counts: dict[str, int]) -> Path:
     return file
 
 
-def start(
-    client: docker.DockerClient, name: str, machine: str, hostname: str, provider: DockerProvider
+def network(
+    client: docker.DockerClient, provider: DockerProvider, name: str, word: str
+) -> tuple[Any, str]:
+    """Make a network; return it with its range."""
+    free = topology.plan(
+        build({"name": "test"}), gather(), used_subnets=provider.used_subnets(), api_port=1
+    )
+    pool = IPAMPool(subnet=free.subnet, gateway=free.gateway)
+    made = client.networks.create(
+        f"{name}-{word}", ipam=IPAMConfig(pool_configs=[pool]), labels={LABEL: name}
+    )
+    return made, free.subnet
+
+
+def start(  # noqa: PLR0913 - what a machine is made of
+    client: docker.DockerClient,
+    name: str,
+    machine: str,
+    hostname: str,
+    nat: Any,
+    provider: DockerProvider,
 ) -> str:
     """Start one machine; return its NAT address."""
     disks = [Mount(path, None, type="volume") for path in _DISKS]
@@ -112,6 +127,7 @@ def start(
         mounts=[*disks, script],
         tmpfs={"/run": "exec", "/tmp": "exec"},  # noqa: S108 - inside the machine
         cgroupns="private",
+        network_mode=nat.name,
         **provider.privileges(),
     )
     host_config["MaskedPaths"] = host_config["ReadonlyPaths"] = []
@@ -126,7 +142,7 @@ def start(
         host_config=host_config,
     )
     client.api.start(machine)
-    state = client.api.inspect_container(machine)["NetworkSettings"]["Networks"]["bridge"]
+    state = client.api.inspect_container(machine)["NetworkSettings"]["Networks"][nat.name]
     return str(state["IPAddress"])
 
 

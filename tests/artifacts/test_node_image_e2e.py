@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from labtool import artifacts, host, spec, topology
+from labtool import host, spec, topology
 from labtool.artifacts.images import images
 from labtool.console import Console
 from labtool.providers.docker import DockerProvider
@@ -34,7 +34,7 @@ class Machine:
         """Run a shell line; what it prints on standard output."""
         # The runtime warns of old control groups on standard error.
         words = ["sh", "-c", f"({command}) 2>/dev/null"]
-        return self._provider.execute(self._node.machine, words).output.strip()
+        return self._provider.execute(self._topology, self._node, words).output.strip()
 
     def boot(self) -> None:
         """Wait until systemd is up, and start containerd."""
@@ -59,9 +59,11 @@ def machines() -> Iterator[list[Machine]]:
     planned = topology.plan(
         asked, host.gather(), used_subnets=provider.used_subnets(), api_port=host.free_port()
     )
-    image = artifacts.ensure_node_image(VERSIONS, Console(quiet=True))
+    console = Console(quiet=True)
+    provider.prepare(planned, console)
     try:
-        provider.ensure(planned, image)
+        with console.step("Machines") as step:
+            provider.ensure(planned, step)
         made = [Machine(provider, planned, node) for node in planned.nodes]
         for machine in made:
             machine.boot()
