@@ -107,12 +107,15 @@ def network(
     )
     pool = IPAMPool(subnet=free.subnet, gateway=free.gateway)
     made = client.networks.create(
-        f"{name}-{word}", ipam=IPAMConfig(pool_configs=[pool]), labels={LABEL: name}
+        f"{name}-{word}",
+        ipam=IPAMConfig(pool_configs=[pool]),
+        labels={LABEL: name},
+        internal=word == "lab",  # the way out is the NAT interface's
     )
     return made, free.subnet
 
 
-def start(  # noqa: PLR0913 - what a machine is made of
+def start(  # noqa: PLR0913, PLR0917 - what a machine is made of
     client: docker.DockerClient,
     name: str,
     machine: str,
