@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from harness import CommandLine, Lab, Labs
 from labtool import paths
 
 _SHARED = (
-    *("ha_lab", "small_lab", "worker_lab", "etcd_lab"),
-    *("dual_lab", "ipv6_lab", "pair_lab"),
+    *("small_lab", "worker_lab", "etcd_lab", "pair_lab", "dual_lab", "ipv6_lab"),
+    "ha_lab",  # last, since the restart of the engine wants it
 )
 # What must not change anything for labtool, though it is in the user's environment.
 HOSTILE = {
@@ -48,9 +49,24 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def shared_by(item: pytest.Item) -> list[str]:
+    """The shared labs that a test uses, in the order in which they come and go."""
+    used = getattr(item, "fixturenames", ())
+    return [name for name in _SHARED if name in used]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what restarts the engine behind everything else."""
-    items.sort(key=lambda item: item.get_closest_marker("engine_restart") is not None)
+    """Lab after lab, and what restarts the engine behind everything else.
+
+    A lab that idles takes a part of a core from those that are tested.
+    """
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        labs = shared_by(item)
+        last = _SHARED.index(labs[-1]) if labs else -1
+        return item.get_closest_marker("engine_restart") is not None, last
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -125,14 +141,24 @@ def pair_lab(labs: Labs) -> Lab:
     return labs.create("2-master-1-etcd", "pair", "--set", "lb=2")
 
 
+@pytest.fixture(scope="session")
+def users(request: pytest.FixtureRequest) -> Counter[str]:
+    """How many tests are still to come for each shared lab."""
+    return Counter(name for item in request.session.items for name in shared_by(item))
+
+
 @pytest.fixture(autouse=True)
-def _whole_labs(request: pytest.FixtureRequest) -> None:
-    """Heal the shared labs that this test uses, where an earlier one broke them."""
-    for name in _SHARED:
-        if name in request.fixturenames:
-            lab: Lab = request.getfixturevalue(name)
-            if lab.suspect:
-                lab.heal()
+def _whole_labs(request: pytest.FixtureRequest, users: Counter[str]) -> Iterator[None]:
+    """Heal the shared labs that this test uses; delete those that no later one does."""
+    used: dict[str, Lab] = {n: request.getfixturevalue(n) for n in shared_by(request.node)}
+    for lab in used.values():
+        if lab.suspect:
+            lab.heal()
+    yield
+    users.subtract(used)
+    for name, lab in used.items():
+        if not users[name]:
+            lab.delete()
 
 
 @pytest.fixture
