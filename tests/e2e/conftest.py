@@ -155,7 +155,7 @@ def _whole_labs(request: pytest.FixtureRequest, users: Counter[str]) -> Iterator
         if lab.suspect:
             lab.heal()
     yield
-    users.subtract(used)
+    users.subtract(list(used))
     for name, lab in used.items():
         if not users[name]:
             lab.delete()
