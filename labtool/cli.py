@@ -98,7 +98,11 @@ def root(ctx: click.Context, quiet: bool) -> None:  # noqa: FBT001 - click passe
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 3 a bug, 130 interrupted."""
-    sys.exit(run(argv))
+    try:
+        code = run(argv)
+    except KeyboardInterrupt:  # in the moment after the command's own end
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
 
 
 def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one return an exit code

@@ -69,8 +69,9 @@ class Machine:
         self.hangs = ""
         self.report: dict[str, Any] = {}
 
-    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
+    def run_command(self, argv: list[str], *, check_rc: bool = False) -> tuple[int, str, str]:
         """Answer as the test wants, as AnsibleModule does."""
+        del check_rc
         self.ran.append(argv)
         line = " ".join(argv)
         fitting = [start for start in self.answers if line.startswith(start)]
@@ -451,13 +452,36 @@ def test_apply_reports_what_the_server_changed(
     monkeypatch.setattr(apply, "ready", lambda: "")
     said = "namespace/a unchanged\nconfigmap/b configured\nsecret/c created\n"
     module.answers = {"kubectl": (0, said, "")}
-    report = run(apply, module, folder="/x", timeout=1)
+    report = run(apply, module, folder="/x", tainted=False, timeout=1)
     assert report == {"changed": True, "changed_objects": ["configmap/b", "secret/c"]}
     module.answers = {"kubectl": (0, "namespace/a unchanged\n", "")}
-    assert run(apply, module, folder="/x", timeout=1) == {"changed": False, "changed_objects": []}
+    assert run(apply, module, folder="/x", tainted=False, timeout=1) == {
+        "changed": False,
+        "changed_objects": [],
+    }
     module.check_mode = True
-    run(apply, module, folder="/x", timeout=1)
+    run(apply, module, folder="/x", tainted=False, timeout=1)
     assert "--dry-run=server" in module.ran[0]
+
+
+def test_only_masters_without_the_taint_are_tainted(
+    module: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a taint of a node that is not ready yet stays."""
+    monkeypatch.setattr(apply, "ready", lambda: "")
+    nodes = [
+        {"metadata": {"name": "m1"}, "spec": {"taints": [{"key": apply.MASTER_LABEL}]}},
+        {"metadata": {"name": "m2"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready"}]}},
+        {"metadata": {"name": "m3"}, "spec": {}},
+    ]
+    listed = json.dumps({"items": nodes})
+    module.answers = {
+        f"{' '.join(apply.KUBECTL)} get": (0, listed, ""),
+        f"{' '.join(apply.KUBECTL)} apply": (0, "", ""),
+    }
+    report = run(apply, module, folder="/x", tainted=True, timeout=1)
+    assert report == {"changed": True, "changed_objects": ["node/m2", "node/m3"]}
+    assert " ".join(module.ran[-1]).endswith(f"taint nodes m2 m3 {apply.MASTER_LABEL}:NoSchedule")
 
 
 def pod_log(folder: Path, component: str, start: int, moment: str, said: str) -> Path:
@@ -478,7 +502,7 @@ def test_what_ends_at_once_again_and_again_is_not_waited_for(
     for start in (0, 1):
         assert not hopeless.quits("kube-apiserver")
         pod_log(tmp_path, "kube-apiserver", start, "2026-01-01T00:00:00.0Z", "no such gate")
-    report = run(apply, module, folder="/x", timeout=60)
+    report = run(apply, module, folder="/x", tainted=False, timeout=60)
     assert report["msg"] == "kube-apiserver doesn't stay up: each time it ends at once"
     assert report["last_log_lines"] == ["no such gate"]
     with pod_log(tmp_path, "kube-apiserver", 1, "2026-01-01T23:59:58.0Z", "a").open("a") as log:
@@ -496,7 +520,7 @@ def test_a_kubelet_that_ends_again_and_again_is_not_waited_for(
         "systemctl show": (0, "NRestarts=4\nSubState=auto-restart\n", ""),
         "journalctl": (0, "I1201 a\npanic: unrecognized feature gate\n\ngoroutine 1\n", ""),
     }
-    report = run(apply, module, folder="/x", timeout=60)
+    report = run(apply, module, folder="/x", tainted=False, timeout=60)
     assert report["msg"] == "the kubelet doesn't stay up: it was started 5 times"
     assert report["last_log_lines"] == ["panic: unrecognized feature gate"]
 
@@ -555,7 +579,7 @@ def test_apply_gives_up_on_a_manifest_that_the_server_refuses(
     monkeypatch.setattr(apply, "ready", lambda: "")
     monkeypatch.setattr(apply, "APPLY_SECONDS", -1)
     module.answers = {"kubectl": (1, "", "error: unknown field spec.replica\n")}
-    report = run(apply, module, folder="/x", timeout=1)
+    report = run(apply, module, folder="/x", tainted=False, timeout=1)
     assert report["msg"] == "kubectl apply failed: error: unknown field spec.replica"
 
 

@@ -46,6 +46,8 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
             "LABTOOL_CACHE": str(paths.cache_dir()),
             "KUBECONFIG": str(tmp_path / "kubeconfig"),
             "NO_COLOR": "1",
+            # What a task answered: a failed idempotence names just the task.
+            "ANSIBLE_VERBOSITY": "1",
         }
     )
     yield made

@@ -307,9 +307,11 @@ def test_interrupted_at_each_stage_and_created_then(labs: Labs, log: Path) -> No
     """
     name = labs.name("stage")
     for moment in MOMENTS:
-        assert stop_creation_at(moment, labs.cli, name, log) == 130, moment
+        code = stop_creation_at(moment, labs.cli, name, log)
         said = log.read_text(encoding="utf-8")
-        assert "interrupted" in said
+        # One node is ready so soon that the last wait may be over when the signal comes.
+        over = moment == "waiting" and "is ready" in said
+        assert over or (code == 130 and "interrupted" in said), f"{moment}: {code}, {said}"
         assert "Traceback" not in said
         assert not processes_of(labs.cli.state(name)), moment
     lab = labs.create("1-node", "stage")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
 import time
 from http import HTTPStatus
@@ -25,6 +26,7 @@ options:
     type: path
     default: /etc/kubernetes/addons
   timeout: {description: "seconds to wait for the API server", type: int, default: 120}
+  tainted: {description: "keep other pods off the masters", type: bool, default: false}
 """
 
 EXAMPLES = """
@@ -47,6 +49,13 @@ APPLY_SECONDS = 30
 POLL_SECONDS = 0.3
 # Not in the home of the user that Ansible happens to be.
 CACHE = "/run/labtool-kubectl"
+KUBECTL = [
+    "kubectl",
+    "--kubeconfig=/etc/kubernetes/super-admin.conf",
+    f"--server=https://{SERVER[0]}:{SERVER[1]}",
+    f"--cache-dir={CACHE}",
+]
+MASTER_LABEL = "node-role.kubernetes.io/control-plane"
 
 
 def ready() -> str:
@@ -83,19 +92,34 @@ def wait_until_ready(module: AnsibleModule) -> None:
         reason = ready()
 
 
+def taint(module: AnsibleModule) -> list[str]:
+    """Taint the masters that are not; a node that is not ready yet keeps its own taints."""
+    _, out, _ = module.run_command(
+        [*KUBECTL, "get", "nodes", "-l", MASTER_LABEL, "-o", "json"], check_rc=True
+    )
+    names = [
+        node["metadata"]["name"]
+        for node in json.loads(out)["items"]
+        if MASTER_LABEL not in {t["key"] for t in node["spec"].get("taints", [])}
+    ]
+    if names and not module.check_mode:
+        argv = [*KUBECTL, "taint", "nodes", *names, f"{MASTER_LABEL}:NoSchedule"]
+        module.run_command(argv, check_rc=True)
+    return [f"node/{name}" for name in names]
+
+
 def main() -> None:
     """Wait, apply, report."""
     module = AnsibleModule(
         argument_spec={
             "folder": {"type": "path", "default": "/etc/kubernetes/addons"},
             "timeout": {"type": "int", "default": 120},
+            "tainted": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     wait_until_ready(module)
-    argv = ["kubectl", "--kubeconfig=/etc/kubernetes/super-admin.conf", f"--cache-dir={CACHE}"]
-    argv += [f"--server=https://{SERVER[0]}:{SERVER[1]}", "apply", "--validate=false", "-R"]
-    argv += ["-f", module.params["folder"]]
+    argv = [*KUBECTL, "apply", "--validate=false", "-R", "-f", module.params["folder"]]
     if module.check_mode:
         argv.append("--dry-run=server")
     deadline = time.monotonic() + APPLY_SECONDS
@@ -108,6 +132,8 @@ def main() -> None:
         module.fail_json(msg=f"kubectl apply failed: {err.strip()[-3000:]}")
     rows = [tuple(line.rsplit(maxsplit=1)) for line in out.splitlines() if line.strip()]
     changed = [name for name, did in rows if did in {"created", "configured"}]
+    if module.params["tainted"]:
+        changed += taint(module)
     module.exit_json(changed=bool(changed), changed_objects=changed)
 
 
