@@ -25,8 +25,13 @@ ROOMY = HostFacts(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is quick first, so that a mistake shows within seconds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run what is quick first, so that a mistake shows within seconds; what is long, if asked."""
+    if "long" not in str(config.getoption("-m")):
+        skip = pytest.mark.skip(reason="takes minutes; pytest -m long runs it")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)
 
     def cost(item: pytest.Item) -> int:
         return max((i for i, m in enumerate(_COST, 1) if item.get_closest_marker(m)), default=0)
