@@ -45,6 +45,7 @@ settled = load("modules", "settled")
 apply = load("modules", "apply")
 rolled = load("modules", "rolled")
 hopeless = rolled.hopeless
+hosts_file = load("module_utils", "hosts_file")
 pack = load("action", "tree").pack
 
 
@@ -440,6 +441,21 @@ def test_an_api_without_its_etcd_is_not_waited_for(module: Machine) -> None:
     ask(module, record=True)
     module.hangs = "kubectl"
     assert ask(module, objects=True)["reasons"] == ["the API did not answer within 10 s"]
+
+
+# -- hosts -------------------------------------------------------------------------------
+
+
+def test_our_lines_in_a_hosts_file_come_and_go() -> None:
+    """What others wrote stays as it is, with and without a last newline."""
+    for own in ("127.0.0.1 localhost\n", "127.0.0.1 localhost"):
+        ours = hosts_file.with_block(own, ["10.0.0.1 m1"])
+        assert ours.splitlines() == [
+            "127.0.0.1 localhost", hosts_file.BEGIN, "10.0.0.1 m1", hosts_file.END
+        ]  # fmt: skip
+        assert hosts_file.with_block(ours, ["10.0.0.1 m1"]) == ours
+        assert hosts_file.without_block(ours).strip() == own.strip()
+        assert hosts_file.with_block(ours, []) == hosts_file.without_block(ours)
 
 
 # -- apply -------------------------------------------------------------------------------

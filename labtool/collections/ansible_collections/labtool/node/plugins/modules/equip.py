@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.labtool.node.plugins.module_utils.hosts_file import HOSTS, with_block
 
 DOCUMENTATION = """
 module: equip
@@ -42,8 +43,6 @@ installed: {description: "packages that are new on the machine", type: list, ret
 """
 
 RECORD = Path("/var/lib/labtool/packages")
-HOSTS = Path("/etc/hosts")
-BEGIN, END = "# BEGIN labtool", "# END labtool"
 APT = ["apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=120"]
 
 
@@ -80,18 +79,10 @@ def install(module: AnsibleModule, wanted: list[str]) -> list[str]:
     return sorted(new)
 
 
-def without_block(text: str) -> str:
-    """A hosts file without our lines."""
-    before, found, rest = text.partition(f"{BEGIN}\n")
-    return before + rest.partition(f"{END}\n")[2] if found else text
-
-
 def name(module: AnsibleModule, lines: list[str]) -> bool:
     """Keep the lines in the marked block; return whether they were not there."""
     old = HOSTS.read_text(encoding="utf-8")
-    rest = without_block(old)
-    rest += "" if rest.endswith("\n") or not rest else "\n"
-    new = rest + "\n".join([BEGIN, *lines, END]) + "\n" if lines else rest
+    new = with_block(old, lines)
     if new == old:
         return False
     if not module.check_mode:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.labtool.node.plugins.module_utils.hosts_file import HOSTS, without_block
 
 DOCUMENTATION = """
 module: reset
@@ -66,7 +67,6 @@ INTERFACES = ("flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0")
 # Chains of kube-proxy, the kubelet, Flannel and the CNI plugins, in iptables and nftables.
 CHAIN = re.compile(r"^(KUBE-|FLANNEL-|FLANNEL_|CNI-)")
 TABLES = ("kube-proxy", "flannel-ipv4", "flannel-ipv6", "cni_plugins_masquerade")
-BEGIN, END = "# BEGIN labtool", "# END labtool"
 PATIENCE_SECONDS = 20
 
 
@@ -172,11 +172,9 @@ class Reset:
         for folder in SHARED:
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
-        hosts = Path("/etc/hosts")
-        text = hosts.read_text(encoding="utf-8")
-        before, found, rest = text.partition(f"{BEGIN}\n")
-        if found:
-            hosts.write_text(before + rest.partition(f"{END}\n")[2], encoding="utf-8")
+        text = HOSTS.read_text(encoding="utf-8")
+        if (rest := without_block(text)) != text:
+            HOSTS.write_text(rest, encoding="utf-8")
         self.removed.append(f"{len(self.files)} files")
 
     @staticmethod
