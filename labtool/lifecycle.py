@@ -109,11 +109,13 @@ def _decide_over_ssh(spec: LabSpec, console: Console) -> tuple[Topology, bool, P
     if there is not None:
         there = _changed(spec, there, console)
     provider = SshProvider()
+    # A folder that was there may hold the keys of a lab that this version can't read.
+    kept = paths.lab_dir(spec.lab_name).exists()
     try:
         found = provider.inspect(spec, console)
         topology = there or remote_plan.plan(spec, found)
     except BaseException:
-        if there is None:
+        if not kept:
             lab.forget(spec.lab_name)
         raise
     return topology, there is None, provider
