@@ -26,12 +26,14 @@ description:
 author: the labtool authors
 options:
   lab: {description: "name of the lab", type: str, required: true}
+  role: {description: "what the machine is in it", type: str, required: true}
 """
 
 EXAMPLES = """
 - name: Take the lab off the machine
   labtool.node.reset:
     lab: 3-master
+    role: worker
 """
 
 RETURN = """
@@ -39,7 +41,15 @@ removed: {description: "what was there", type: list, returned: always}
 """
 
 RECORDS = Path("/var/lib/labtool")
-UNITS = ("kubelet.service", "containerd.service", "etcd.service", "haproxy.service")
+# What a machine of each kind has of ours; anything else on it is its owner's, whenever it came.
+_NODE = ("kubelet.service", "containerd.service")
+UNITS = {
+    "master": _NODE,
+    "worker": _NODE,
+    "etcd": ("etcd.service",),
+    "load_balancer": ("haproxy.service",),
+}
+ETCD_FOLDERS = ("/etc/kubernetes", "/var/lib/etcd")
 # What the programs made while they ran; a record has only what was laid.
 FOLDERS = (
     "/etc/kubernetes", "/etc/containerd", "/etc/systemd/system/kubelet.service.d",
@@ -75,6 +85,7 @@ class Reset:
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
+        self.role = module.params["role"]
         self.removed: list[str] = []
         self.files = [
             row["path"] for record in RECORDS.glob("*.json") for row in self._rows(record)
@@ -96,7 +107,7 @@ class Reset:
 
     def units(self) -> None:
         """Stop and disable our units; haproxy's only where its configuration is ours."""
-        for unit in UNITS:
+        for unit in UNITS[self.role]:
             ours = unit != "haproxy.service" or "/etc/haproxy/haproxy.cfg" in self.files
             if ours and "loaded" in self.run("systemctl", "show", "-P", "LoadState", unit):
                 self.run("systemctl", "disable", "--now", "-q", unit)
@@ -167,7 +178,8 @@ class Reset:
             Path(file).unlink(missing_ok=True)
         for program in (RECORDS / "programs").read_text().split() if self._has_programs() else ():
             Path(f"/{program}").unlink(missing_ok=True)
-        for folder in FOLDERS:
+        folders = {"etcd": ETCD_FOLDERS, "load_balancer": ()}.get(self.role, FOLDERS)
+        for folder in folders:
             empty(Path(folder))
         for folder in SHARED:
             with contextlib.suppress(OSError):
@@ -229,7 +241,11 @@ def empty(path: Path) -> None:
 def main() -> None:
     """Stop, unmount, remove."""
     module = AnsibleModule(
-        argument_spec={"lab": {"type": "str", "required": True}}, supports_check_mode=True
+        argument_spec={
+            "lab": {"type": "str", "required": True},
+            "role": {"type": "str", "required": True, "choices": list(UNITS)},
+        },
+        supports_check_mode=True,
     )
     mark = RECORDS / "lab"
     mine = mark.exists() and mark.read_text(encoding="utf-8").strip() == module.params["lab"]
@@ -240,7 +256,7 @@ def main() -> None:
         getattr(reset, step)()
     shutil.rmtree(RECORDS)
     module.run_command(["systemctl", "daemon-reload"])
-    module.run_command(["systemctl", "reset-failed", *UNITS])
+    module.run_command(["systemctl", "reset-failed", *UNITS[reset.role]])
     module.exit_json(changed=True, removed=reset.removed)
 
 
