@@ -46,6 +46,8 @@ class Node:
         hostname: the machine's own name where it isn't the node's; over SSH only.
         become: whether commands on it need sudo; over SSH only.
         listeners: `tcp 22` for each port that was taken before the lab; over SSH only.
+        joins: the members, as `m1=https://...:2380,...`, among which its own member of etcd
+            first started; empty where it has none, or is one of those the lab began with.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Node:
     hostname: str = ""
     become: bool = False
     listeners: tuple[str, ...] = ()
+    joins: str = ""
 
     @property
     def own_name(self) -> str:
@@ -87,6 +90,7 @@ class Topology:
         api_port: the API's port on 127.0.0.1 of the host; 0 where there is a virtual address.
         api_sans: every name and address under which the API is reached.
         virtual_address: what two load balancers share by VRRP; empty where there is one or none.
+        etcd_initial_cluster: the members that the lab began with, as `Node.joins` has them.
     """
 
     name: str
@@ -106,6 +110,7 @@ class Topology:
     cgroup_version: int
     nameservers: tuple[str, ...]
     virtual_address: str = ""
+    etcd_initial_cluster: str = ""
     schema: int = field(default=SCHEMA)
 
     @property
@@ -215,7 +220,7 @@ class Topology:
     def fixed(self) -> dict[str, Any]:
         """All of it that stays as it was decided when the lab was made, as plain data."""
         data: dict[str, Any] = json.loads(self.as_json())
-        del data["api_sans"]
+        del data["api_sans"], data["nodes"]
         parts = settings.parts(data["spec"])
         return data | {"spec": {k: v for k, v in parts.items() if k not in settings.CHANGEABLE}}
 
@@ -250,7 +255,9 @@ class Topology:
             "api_sans": tuple(data["api_sans"]),
             "nameservers": tuple(data["nameservers"]),
         }
-        return cls(**fixed)
+        made = cls(**fixed)
+        # A lab from before members could join has those that it began with.
+        return made if made.etcd_initial_cluster else begun(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +292,7 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     virtual = networks.places(ranges, _BALANCER_OFFSET)[0] if spec.lb > 1 else ""
     front = virtual or next(n.address for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
-    return Topology(
+    decided = Topology(
         name=name,
         spec=spec.model_dump(mode="json"),
         versions=RELEASES[spec.kubernetes],
@@ -304,6 +311,22 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         nameservers=networks.of_families(host.nameservers, networks.families(spec.network.pods)),
         virtual_address=virtual,
     )
+    return begun(decided)
+
+
+def begun(topology: Topology) -> Topology:
+    """A lab whose members of etcd begin together."""
+    return replace(topology, etcd_initial_cluster=initial_cluster(topology.etcd_members))
+
+
+def initial_cluster(members: Iterable[Node]) -> str:
+    """Members of etcd as its flag `--initial-cluster` names them."""
+    return ",".join(f"{m.name}={peer_url(m)}" for m in members)
+
+
+def peer_url(node: Node) -> str:
+    """Where a machine's member of etcd is reached by its peers."""
+    return f"https://{node.url_host}:{PEER_PORT}"
 
 
 def revised(there: Topology, spec: LabSpec) -> Topology:
