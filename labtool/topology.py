@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -25,10 +25,13 @@ from labtool.versions import RELEASES, Versions
 SCHEMA = 1
 API_PORT = 6443
 PEER_PORT = 2380
-_BALANCER_OFFSET = 5
-_MASTER_OFFSET = 10
-_ETCD_OFFSET = 20
-_WORKER_OFFSET = 30
+# In the order of a lab's nodes: what names begin with, and the place in the network of number 0.
+PLACES = {
+    Role.LOAD_BALANCER: ("lb", 5),
+    Role.ETCD: ("e", 20),
+    Role.MASTER: ("m", 10),
+    Role.WORKER: ("w", 30),
+}
 # In this order: where there is a balancer, it is the way to the API.
 _WAYS_IN = (Role.LOAD_BALANCER, Role.MASTER)
 _LONG_AGO = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -289,7 +292,7 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     ranges = subnets.choose(spec, host, tuple(used_subnets))
     nodes = _nodes(name, spec, ranges)
     services = ipaddress.ip_network(networks.parts(spec.network.services)[0])
-    virtual = networks.places(ranges, _BALANCER_OFFSET)[0] if spec.lb > 1 else ""
+    virtual = networks.places(ranges, PLACES[Role.LOAD_BALANCER][1])[0] if spec.lb > 1 else ""
     front = virtual or next(n.address for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
     decided = Topology(
@@ -336,20 +339,25 @@ def revised(there: Topology, spec: LabSpec) -> Topology:
 
 
 def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]:
-    def make(prefix: str, role: Role, count: int, offset: int) -> list[Node]:
-        return [
-            Node(f"{prefix}{i}", role, f"{lab}-{prefix}{i}", places[0], "".join(places[1:]))
-            for i in range(1, count + 1)
-            for places in [networks.places(ranges, offset + i)]
-        ]
-
-    balancers = spec.lb if spec.masters > 1 else 0
-    return (
-        *make("lb", Role.LOAD_BALANCER, balancers, _BALANCER_OFFSET),
-        *make("e", Role.ETCD, spec.etcd, _ETCD_OFFSET),
-        *make("m", Role.MASTER, spec.masters, _MASTER_OFFSET),
-        *make("w", Role.WORKER, spec.workers, _WORKER_OFFSET),
+    counts = {
+        Role.LOAD_BALANCER: spec.lb if spec.masters > 1 else 0,
+        Role.ETCD: spec.etcd,
+        Role.MASTER: spec.masters,
+        Role.WORKER: spec.workers,
+    }
+    return tuple(
+        made_node(lab, role, number, ranges)
+        for role in PLACES
+        for number in range(1, counts[role] + 1)
     )
+
+
+def made_node(lab: str, role: Role, number: int, ranges: Sequence[str]) -> Node:
+    """The node of a role with this number: its name and its places are decided by it."""
+    prefix, offset = PLACES[role]
+    places = networks.places(ranges, offset + number)
+    name = f"{prefix}{number}"
+    return Node(name, role, f"{lab}-{name}", places[0], "".join(places[1:]))
 
 
 def api_sans(
