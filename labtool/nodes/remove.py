@@ -10,7 +10,7 @@ from labtool.components import CLUSTER
 from labtool.drain import Patience
 from labtool.errors import UsageError
 from labtool.nodes import journal, machines, objects, plan, quorum
-from labtool.nodes.add import come
+from labtool.nodes.add import clear_the_way, come
 from labtool.nodes.change import Work, alone, converge
 from labtool.nodes.journal import Change, Verb
 from labtool.nodes.members import Etcd
@@ -65,7 +65,8 @@ def replace(topology: Topology, work: Work, name: str, patience: Patience) -> No
         if change is None:
             node = there.node(name)
             _check(work, there, node)
-            _refuse_lost(work, there, node)
+            if plan.holds_member(there, node):
+                clear_the_way(work, there, node)
             _drain(work, there, node, patience)
             change = journal.write(there, Change(Verb.REPLACE, (node,)))
         elif change.verb is not Verb.REPLACE or change.nodes[0].name != name:
@@ -87,24 +88,6 @@ def _check(work: Work, there: Topology, node: Node) -> None:
         # The last one has no other to be asked.
         alive = etcd.alive(etcd.members()) if len(there.etcd_members) > 1 else []
     plan.refuse_removal(there, node, alive)
-
-
-def _refuse_lost(work: Work, there: Topology, node: Node) -> None:
-    """Refuse a replacement that would end with a member less.
-
-    Raises:
-        UsageError: another voter is away, so that etcd would take no new one.
-    """
-    if not plan.holds_member(there, node):
-        return
-    etcd = Etcd(work.provider, there, but=node.name)
-    alive = etcd.alive(etcd.members())
-    if down := [m.name for m in there.etcd_members if m != node and m.name not in alive]:
-        raise UsageError(
-            f"etcd would take no new member for {node.name} while {', '.join(down)} doesn't answer",
-            next_step=f"labtool start {there.name}   or, where it is lost: "
-            f"labtool node remove {there.name} {down[0]}, and add one afterwards",
-        )
 
 
 def _warn(work: Work, there: Topology, node: Node) -> None:
