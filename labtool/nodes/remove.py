@@ -8,7 +8,6 @@ from dataclasses import replace as changed
 from labtool import drain, lab
 from labtool.components import CLUSTER
 from labtool.drain import Patience
-from labtool.errors import UsageError
 from labtool.nodes import journal, machines, objects, plan, quorum
 from labtool.nodes.add import clear_the_way, come
 from labtool.nodes.change import Work, alone, converge
