@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace as changed
 
 from labtool import drain, lab
@@ -32,9 +34,8 @@ def remove(topology: Topology, work: Work, name: str, patience: Patience) -> tup
             node = there.node(name)
             _check(work, there, node)
             _warn(work, there, node)
-            if (node,) == there.workers:
-                objects.let_pods_on(there, there.masters)
-            _drain(work, there, node, patience)
+            with _room_on_masters(there, node):
+                _drain(work, there, node, patience)
             change = journal.write(there, Change(Verb.REMOVE, (node,)))
         elif change.verb is Verb.ADD and name in {n.name for n in change.nodes}:
             work.console.say(f"Undoing what was begun: add {change.names}.")
@@ -94,6 +95,20 @@ def _warn(work: Work, there: Topology, node: Node) -> None:
         before = len(there.etcd_members)
         if remark := quorum.remark(before, before - 1):
             work.console.warn(remark)
+
+
+@contextmanager
+def _room_on_masters(there: Topology, node: Node) -> Iterator[None]:
+    """Let the masters take pods where the last worker goes; not if it stays after all."""
+    if (node,) != there.workers:
+        yield
+        return
+    objects.taint(there, there.masters, on=False)
+    try:
+        yield
+    except BaseException:
+        objects.taint(there, there.masters, on=True)
+        raise
 
 
 def _drain(work: Work, there: Topology, node: Node, patience: Patience) -> None:

@@ -185,7 +185,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(drain, "drain", drained)
     monkeypatch.setattr(objects, "ready", lambda _: set(made.states) - made.dead)
     monkeypatch.setattr(objects, "forget", lambda _, name: made.do(f"forget {name}"))
-    monkeypatch.setattr(objects, "let_pods_on", lambda *_: made.do("let pods on masters"))
+    monkeypatch.setattr(
+        objects, "taint", lambda *_, on: made.do(f"{'taint' if on else 'untaint'} masters")
+    )
     monkeypatch.setattr(
         machines,
         "end",
@@ -334,6 +336,7 @@ def test_a_drain_that_fails_leaves_all_as_it_was(world: World) -> None:
     world.breaks = "drain w1"
     with pytest.raises(KeyboardInterrupt):
         remove.remove(there, work_in(world), "w1", PATIENCE)
+    assert world.did == ["untaint masters", "drain w1", "taint masters"]
     assert journal.read(there) is None
     assert "w1" in names(there)
 
@@ -343,10 +346,10 @@ def test_masters_take_pods_once_the_last_worker_goes(world: World) -> None:
     there = planned("3-master-2-worker")
     world.begin(there)
     remove.remove(there, work_in(world), "w2", PATIENCE)
-    assert "let pods on masters" not in world.did
+    assert "untaint masters" not in world.did
     world.did.clear()
     remove.remove(there, work_in(world), "w1", PATIENCE)
-    assert world.did[:2] == ["let pods on masters", "drain w1"]
+    assert world.did[:2] == ["untaint masters", "drain w1"]
 
 
 @pytest.mark.parametrize("dead", [False, True])
