@@ -169,3 +169,55 @@ def test_a_drain_heeds_budgets_and_leaves_the_node_as_it_was(worker_lab: Lab) ->
     finally:
         run("delete", "deployment,pdb", "kept", "--ignore-not-found")
         worker_lab.remove_pod("alone")
+
+
+def cut_off_after(lab: Lab, log: Path, moment: str, *words: str) -> None:
+    """Start `labtool node ...` and press Ctrl-C once it has said this; the lab still serves."""
+    job = lab.cli.start("node", words[0], lab.name, *words[1:], log=log)
+    try:
+        until(lambda: moment in log.read_text() or job.poll() is not None, 240, moment)
+    finally:
+        code = press_ctrl_c(job)
+    assert code == 130, log.read_text()
+    assert lab.voters("m1") >= MASTERS
+
+
+@pytest.mark.long
+def test_cut_off_at_every_moment_while_a_client_writes(lab: Lab, log: Path) -> None:
+    """Each run gets one step further than the last one; the last one ends it."""
+    with writing(lab, 6):
+        for moment in ("Machine m4", "Roles of m4", "etcd of m4 in sync", "✓ Roles:"):
+            cut_off_after(lab, log, moment, "add", "master")
+        node(lab, "add", "master")
+        assert_whole(lab, MASTERS | {"m4"})
+        for moment in ("Drain m4", "Take m4 out", "✓ Roles:"):
+            cut_off_after(lab, log, moment, "remove", "m4", "--yes")
+        node(lab, "remove", "m4")
+        assert_whole(lab, MASTERS)
+        cut_off_after(lab, log, "Take m2 out", "replace", "m2", "--yes")
+        # Nothing else may change the lab meanwhile; the engine can't be fooled either.
+        assert "replace m2" in node(lab, "remove", "m3", code=2).err
+        node(lab, "replace", "m2")
+        assert_whole(lab, MASTERS)
+    verified(lab)
+
+
+@pytest.mark.long
+def test_a_lab_that_grew_is_a_lab_like_any_other(etcd_lab: Lab) -> None:
+    """Members on nodes of their own, a dead one replaced; stopped, started, certificates anew."""
+    with etcd_lab.broken(), writing(etcd_lab, 12):
+        engine("rm", "--force", etcd_lab.machine("e1"))
+        node(etcd_lab, "replace", "e1")
+        node(etcd_lab, "add", "etcd", "--count", "2")
+        node(etcd_lab, "add", "worker")
+        assert etcd_lab.voters("e5") == {"e1", "e2", "e3", "e4", "e5"}
+    verified(etcd_lab)
+    etcd_lab.run("stop")
+    etcd_lab.run("start")
+    etcd_lab.cli.run("certs", "renew", etcd_lab.name, "--node", "e4", "--node", "w1")
+    assert "0 changed" in etcd_lab.create().err
+    verified(etcd_lab)
+    for gone in ("e5", "e4", "w1"):
+        node(etcd_lab, "remove", gone)
+    assert etcd_lab.voters("e3") == {"e1", "e2", "e3"}
+    verified(etcd_lab, "ETCD", "APISERVER", "SCHEDULER")
