@@ -80,9 +80,10 @@ def come(work: Work, there: Topology, nodes: Sequence[Node]) -> None:
     for partial, node in joining:
         if node.joins:
             _join(work, partial, node)
-    _machines(work, target, [node for _, node in joining])
-    converge(work, target)
-    wait_for_balancers(work, target, [node for _, node in joining])
+    fresh = [node for _, node in joining]
+    _machines(work, target, fresh)
+    converge(work, target, fresh)
+    wait_for_balancers(work, target, fresh)
     lab.save(target)
 
 

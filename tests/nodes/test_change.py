@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from labtool import drain, lab, lifecycle, spec, topology
+from labtool.ansible import Outcome
 from labtool.certs import machines as certified
 from labtool.components import Role
 from labtool.console import Console, Step
@@ -104,6 +105,8 @@ class FakeProvider:
     def execute(self, there: Topology, node: Node, argv: Sequence[str]) -> Executed:
         """Whether there is data."""
         del there
+        if argv[0] == "systemctl":
+            self.world.do(f"{argv[2]} of {node.name} anew")
         if argv[0] != "test":
             return Executed(0, "its last words")
         return Executed(0 if node.name in self.world.data else 1, "")
@@ -159,7 +162,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     FakeEtcd.world = made
 
-    def play(work: Work, name: str, there: Topology, nodes: Sequence[Node]) -> None:
+    def play(work: Work, name: str, there: Topology, nodes: Sequence[Node]) -> Outcome:
         del work, there
         if name == "join":
             made.data |= {n.name for n in nodes}
@@ -169,6 +172,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
                 for n in nodes
             ]
         made.do(f"{name} {' '.join(n.name for n in nodes)}")
+        return Outcome()
 
     def drained(there: Topology, name: str, *_: object) -> list[str]:
         del there
@@ -218,7 +222,7 @@ def test_a_master_joins_as_a_learner_and_is_entered_last(world: World) -> None:
     assert [n.name for n in add.add(there, work_in(world), Role.MASTER, 1)] == ["m4"]
     assert world.did == [
         "machine m4", "learner m4", "join m4", "vote m4",
-        "create lb1 m1 m2 m3 m4", "ready", "balanced m4",
+        "create lb1 m1 m2 m3 m4", "kubelet of m4 anew", "ready", "balanced m4",
     ]  # fmt: skip
     assert names(there) == ["lb1", "m1", "m2", "m3", "m4"]
     assert journal.read(there) is None
@@ -365,7 +369,7 @@ def test_t36_a_replacement_takes_the_old_member_out_first(world: World, *, dead:
     assert world.did == [
         *alive, "no member m2", "no machine m2", "forget m2",
         "machine m2", "learner m2", "join m2", "vote m2",
-        "create lb1 m1 m2 m3", "ready", "balanced m2",
+        "create lb1 m1 m2 m3", "kubelet of m2 anew", "ready", "balanced m2",
     ]  # fmt: skip
     assert names(there) == ["lb1", "m1", "m2", "m3"]
     assert sorted(voters(world)) == ["m1", "m2", "m3"]
