@@ -64,6 +64,7 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
             f"{name}={str(on).lower()}" for name, on in topology.spec["feature_gates"].items()
         ),
         "no_proxy": _no_proxy(topology),
+        "patience": topology.patience,
         "images": versions.images(topology.versions),
         "etcd_external": topology.etcd_external,
         "families": list(topology.families),
