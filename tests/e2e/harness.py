@@ -183,15 +183,21 @@ def traces(lab: str) -> dict[str, list[str]]:
     return {kind: names for kind, names in found.items() if names}
 
 
+# Of tests that run beside this one.
+_OF_TESTS = ("e2e-", "molecule-", "t-")
+
+
 def everything_there() -> set[str]:
-    """Every container, volume and network of the engine, whosever it is."""
+    """Every container and network of the engine, whosever it is but other tests'."""
     asked = {
         "container": ("ps", "-a", "--format", "{{.Names}}"),
-        "volume": ("volume", "ls", "--format", "{{.Name}}"),
         "network": ("network", "ls", "--format", "{{.Name}}"),
     }
     return {
-        f"{kind} {name}" for kind, words in asked.items() for name in engine(*words).out.split()
+        f"{kind} {name}"
+        for kind, words in asked.items()
+        for name in engine(*words).out.split()
+        if not name.startswith(_OF_TESTS)
     }
 
 
