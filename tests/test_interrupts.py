@@ -31,7 +31,6 @@ def test_a_ctrl_c_that_python_ignores_comes_again() -> None:
     """In a weak reference's callback it would go nowhere, with a traceback."""
     script = LOST.format(seconds=20)
     # A parent that ignores the signal, as a test runner's process may, would hand that down.
-    hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    argv = [sys.executable, "-c", f"{hear}\n{script}"]
+    argv = ["env", "--default-signal=INT", sys.executable, "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
