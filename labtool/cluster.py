@@ -80,6 +80,15 @@ def wait_ready(
             time.sleep(_POLL_SECONDS)
 
 
+def lacks(topology: Topology) -> list[str]:
+    """What keeps the lab from serving at this moment; empty where nothing does."""
+    with (
+        client(topology) as api,
+        httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct,
+    ):
+        return _missing(topology, direct, api, Restarted())
+
+
 def serves(topology: Topology) -> bool:
     """Whether each API server is ready now, with a certificate of the lab's CA."""
     timeout = 5 * topology.patience

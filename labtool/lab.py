@@ -16,6 +16,7 @@ from labtool.errors import LabBusyError, LabtoolError, SpecError, UsageError
 from labtool.topology import Topology
 
 _READY = "ready"
+_LOADING = "loading"
 
 
 def state(topology: Topology) -> Path:
@@ -116,6 +117,31 @@ def mark_ready(topology: Topology) -> None:
 def is_ready(topology: Topology) -> bool:
     """Whether creation ever went through to its end."""
     return (state(topology) / _READY).exists()
+
+
+def mark_loading(folder: Path, save: str) -> None:
+    """Note in a state folder that a save is being put in the lab's place."""
+    (folder / _LOADING).write_text(save, encoding="utf-8")
+
+
+def mark_loaded(topology: Topology) -> None:
+    """Note that this went through to its end."""
+    (state(topology) / _LOADING).unlink(missing_ok=True)
+
+
+def require_loaded(name: str) -> None:
+    """Stop where a load was interrupted: the machines are partly those of before, or bare.
+
+    Raises:
+        UsageError: it was; says how to finish it.
+    """
+    marker = paths.lab_dir(name) / _LOADING
+    if marker.exists():
+        save = marker.read_text(encoding="utf-8")
+        raise UsageError(
+            f"lab {name} is half loaded from its save {save}",
+            next_step=f"labtool load {name} {save} --yes",
+        )
 
 
 def forget(name: str) -> None:
