@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -163,9 +166,13 @@ def only_one(name: str) -> Iterator[None]:
         raise LabBusyError(
             f"another labtool is at work on lab {name}", next_step="wait for it, or end it"
         ) from error
+    note = paths.labs_dir() / f".{name}.work"
     try:
+        about = {"pid": os.getpid(), "command": sys.argv[1:], "since": time.time()}
+        note.write_text(json.dumps(about), encoding="utf-8")
         yield
     finally:
+        note.unlink(missing_ok=True)
         lock.release()
 
 
@@ -178,3 +185,14 @@ def planning() -> Iterator[None]:
     paths.cache_dir().mkdir(parents=True, exist_ok=True)
     with FileLock(paths.cache_dir() / ".plan.lock"):
         yield
+
+
+def at_work(name: str) -> dict[str, Any] | None:
+    """The labtool that changes this lab now: its process, words and seconds; None if none does."""
+    try:
+        about = json.loads((paths.labs_dir() / f".{name}.work").read_text(encoding="utf-8"))
+        os.kill(about["pid"], 0)  # of one that was killed, the note stays
+    except (OSError, ValueError, KeyError):
+        return None
+    seconds = round(time.time() - about["since"], 1)
+    return {"pid": about["pid"], "command": about["command"], "seconds": seconds}

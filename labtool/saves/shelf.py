@@ -166,6 +166,11 @@ def saves(lab: str) -> list[Save]:
     return sorted(found, key=lambda save: save.made)
 
 
+def images() -> frozenset[str]:
+    """The node images that saves lie over: another one would not fit them."""
+    return frozenset(save.image for lab in labs() for save in saves(lab))
+
+
 def find(lab: str, name: str) -> Save:
     """The save with this name.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import platform
 import shutil
 import time
@@ -62,7 +63,7 @@ def take(topology: Topology, console: Console, name: str, *, replace: bool) -> S
                 step.update(f"{sum(one.size for one in kept) / 1e6:.0f} MB")
             save = Save(
                 lab=topology.name, name=name, made=made, labtool=__version__, image=image,
-                machine=platform.machine(), lab_data=topology.as_dict(),
+                machine=platform.machine(), lab_data=json.loads(topology.as_json()),
                 states={n: _word(s) for n, s in states.items()}, lacks=tuple(lacks),
                 expires=state.first_end(lab.state(topology)).isoformat(timespec="seconds"),
                 frozen_seconds=round(seconds, 2), removed=removed, kept=kept,
