@@ -217,6 +217,7 @@ def _tidy(lab: str) -> None:
 @contextmanager
 def partial(lab: str, name: str) -> Iterator[Path]:
     """A private folder that becomes the save when the block ends well, and else goes away."""
+    paths.private_dir(folder(lab).parent)
     home = paths.private_dir(folder(lab))
     for left in home.glob(f"{_PARTIAL}-*"):
         shutil.rmtree(left)
