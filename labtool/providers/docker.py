@@ -157,9 +157,8 @@ class DockerProvider:
         return self._each(bring_up, waiting)
 
     def make(self, topology: Topology, image: str) -> None:
-        """Make a lab's network and all its machines of one image; start none."""
+        """Make all machines of one image; start none. The network is there (`reserve`)."""
         self._image = image
-        self._ensure_network(topology)
         privileges = self.privileges()
         self._each(lambda n: self._create(topology, n, privileges), topology.nodes)
 

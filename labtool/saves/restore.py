@@ -44,14 +44,15 @@ def load(save: Save, console: Console) -> Loaded:
         provider = DockerProvider()
         with console.step("Check the save") as step:
             shelf.require_whole(save)
-            topology = _fitting(save, provider)
             step.update(f"{save.size / 1e6:.0f} MB")
         image = _image(save, console)
         files = shelf.place(save.lab, save.name)
-        state.unpack(files / shelf.STATE, save.lab, save.name)
-        with console.step("Remove what there is"):
+        with lab.planning(), console.step("Remove what there is"):
+            _require_fitting(save, provider)
+            state.unpack(files / shelf.STATE, save.lab, save.name)
             provider.delete(save.lab)
-        topology = _adopt(topology, console)
+            topology = _adopt(save.topology, console)
+            provider.reserve(topology)
         ran = [n for n in topology.nodes if n.name in save.ran]
         with console.step("Machines and their files") as step:
             provider.make(topology, image)
@@ -69,8 +70,8 @@ def load(save: Save, console: Console) -> Loaded:
     return Loaded(topology, waited)
 
 
-def _fitting(save: Save, provider: DockerProvider) -> Topology:
-    """The lab as it will be here.
+def _require_fitting(save: Save, provider: DockerProvider) -> None:
+    """Stop unless the lab can be here what it was.
 
     Raises:
         LabtoolError: this machine can't hold it; says why.
@@ -93,7 +94,6 @@ def _fitting(save: Save, provider: DockerProvider) -> Topology:
     facts = engine.facts()
     if facts.is_local:
         require_room(Path(facts.root_dir), save.size, f"lab {save.lab}")
-    return topology
 
 
 def _taken(topology: Topology, here: host.HostFacts, provider: DockerProvider) -> list[str]:

@@ -64,6 +64,10 @@ class World:
         self.do(f"delete {name}")
         return []
 
+    def reserve(self, topology: Topology) -> None:
+        """Make the network."""
+        self.do(f"reserve {topology.subnet}")
+
     def make(self, topology: Topology, image: str) -> None:
         """Make all."""
         self.do(f"make {topology.name} of {image}")
@@ -212,7 +216,7 @@ def test_a_load_replaces_all_and_waits(keep: Callable[..., Save], world: World) 
     loaded = restore.load(save, QUIET)
     assert loaded.waited
     assert world.did == [
-        "delete small", "make small of labtool/node:x", "hold m1",
+        "delete small", "reserve 172.30.0.0/24", "make small of labtool/node:x", "hold m1",
         "write m1 m1.tar without usr/bin/gone", "off", "on m1", "ready",
     ]  # fmt: skip
     assert lab.is_ready(loaded.topology)
