@@ -251,21 +251,17 @@ def start(topology: Topology, provider: Provider, console: Console) -> None:
 def power_on(
     topology: Topology, machines: Sequence[Node], provider: Provider, console: Console
 ) -> Restarted:
-    """Start machines; those with etcd go on one by one, when the last one's member serves."""
+    """Start machines; return when members of etcd serve that were off."""
     if not machines:
         return Restarted()
-    from labtool import cluster  # noqa: PLC0415 - as above
+    from labtool import members  # noqa: PLC0415 - as above
 
     with console.step(f"Start {topology.name}") as step:
         states = provider.states(topology)
-        members = topology.etcd_members
-        held = [n for n in members[1:] if n in machines and states[n.name] != "running"]
+        held = members.to_hold(topology, machines, states)
         restarted = provider.start(topology, machines, held)
-        for node in held:
-            before = members[members.index(node) - 1]
-            step.update(f"etcd of {before.name}")
-            cluster.wait_for_member(topology, before)
-            provider.release(node)
+        step.update("members of etcd")
+        members.release(topology, provider, held)
         step.update("")
     return restarted
 
