@@ -148,8 +148,14 @@ def require_loaded(name: str) -> None:
 
 
 def forget(name: str) -> None:
-    """Remove the state folder."""
-    shutil.rmtree(paths.lab_dir(name), ignore_errors=True)
+    """Remove the state folder, and those that were about to take its place or to go."""
+    for folder in (paths.lab_dir(name), *aside(name)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def aside(name: str) -> tuple[Path, Path]:
+    """Where a state folder is made that will replace the present one, and where that goes."""
+    return paths.labs_dir() / f".{name}.incoming", paths.labs_dir() / f".{name}.outgoing"
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def unpack(source: Path, name: str, loading: str) -> None:
         LabtoolError: the archive holds something other than files and folders.
     """
     target = paths.lab_dir(name)
-    fresh, old = (paths.labs_dir() / f".{name}.{word}" for word in ("incoming", "outgoing"))
+    fresh, old = lab.aside(name)
     for left in (fresh, old):
         shutil.rmtree(left, ignore_errors=True)
     paths.private_dir(fresh)
