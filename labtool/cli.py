@@ -41,6 +41,7 @@ COMMANDS = {
     "kubectl": "run kubectl against a lab",
     "shell": "open a shell on a node",
     "logs": "a component's log on a node",
+    "node": "add, remove or replace a node while the lab serves",
     "image": "bring a container image to all nodes",
     "certs": "show and renew certificates, replace CAs, make them expire",
     "ports": "every port of a lab: component, address, TLS",

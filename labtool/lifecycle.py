@@ -17,6 +17,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.nodes import journal
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
 from labtool.providers.ssh import SshProvider
@@ -26,7 +27,7 @@ from labtool.spec import LabSpec, Ssh
 from labtool.topology import Node, Restarted, Topology, plan, revised
 
 # The task of the role pki, as events name it.
-_LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
+LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,16 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_server)
         _tell_of_aged(store, topology.name, console)
+        if remark := journal.remark(topology):
+            console.warn(remark)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = power_on(topology, stopped, provider, console)
         if machines_only:
             return Created(topology, new, len(_machines(topology, provider, console)))
         outcome, made = _make(topology, provider, state, console)
-        if not new and any(_LAID_KEYS in line for line in outcome.changed):
-            _use_new_keys(topology, provider, store, console)
+        if not new and any(LAID_KEYS in line for line in outcome.changed):
+            use_new_keys(topology, provider, store, console)
         wait_ready(topology, console, restarted)
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
@@ -166,7 +169,7 @@ def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
     return revised(there, spec)
 
 
-def _use_new_keys(
+def use_new_keys(
     topology: Topology, provider: Provider, store: pki.Store, console: Console
 ) -> None:
     """Restart what doesn't notice a new certificate, such as that of one near its end."""
@@ -236,7 +239,8 @@ def wait_ready(topology: Topology, console: Console, restarted: Restarted | None
 def stop(topology: Topology, provider: Provider, console: Console) -> None:
     """Stop all machines of a lab, the load balancer first so that no client sees half of it."""
     with lab.only_one(topology.name), console.step(f"Stop {topology.name}"):
-        provider.stop(topology, topology.nodes)
+        there = journal.with_all(topology)
+        provider.stop(there, there.nodes)
 
 
 def start(topology: Topology, provider: Provider, console: Console) -> None:

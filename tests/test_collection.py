@@ -322,6 +322,9 @@ def test_a_unit_restarts_only_for_its_own_files(module: Machine, tmp_path: Path)
     files[0] = NodeFile(str(tmp_path / "a"), b"2")
     assert lay(module, files, units=[unit])["changed_units"] == ["a.service"]
     assert ["systemctl", "restart", "a.service"] in module.ran
+    files[0] = NodeFile(str(tmp_path / "a"), b"3")
+    lay(module, files, units=[unit | {"reloads": True}])
+    assert ["systemctl", "reload-or-restart", "a.service"] in module.ran
 
 
 def test_a_run_that_broke_off_is_finished_by_the_next(module: Machine, tmp_path: Path) -> None:
@@ -572,6 +575,14 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
         (tmp_path / "7" / "cmdline").write_text(line, encoding="utf-8")
         report = run(rolled, module, pods=pods, timeout=-1)
         assert report.get("waited", ["etcd"]) == waited
+    # One that the kubelet has begun to end gets no more time than it is given here.
+    pods[0]["ends"] = 3
+    assert run(rolled, module, pods=pods, timeout=-1)["failed"] is True
+    assert ["crictl", "stop", "-t", "3", "c1"] not in module.ran
+    monkeypatch.setattr(rolled, "unhealthy", lambda url: url)
+    assert run(rolled, module, pods=pods, timeout=-1)["failed"] is True
+    assert ["crictl", "stop", "-t", "3", "c1"] in module.ran
+    monkeypatch.setattr(rolled, "unhealthy", lambda _: "")
     monkeypatch.setattr(rolled, "POLL_SECONDS", 0)
     monkeypatch.setattr(hopeless, "check", lambda *_: running(laid + 1))
     assert run(rolled, module, pods=pods, timeout=60)["waited"] == ["etcd"]

@@ -15,6 +15,7 @@ from rich.text import Text
 from labtool.commands.list import summary
 from labtool.console import Console
 from labtool.errors import UsageError
+from labtool.nodes import journal
 from labtool.providers import Provider, choice
 from labtool.topology import Topology
 
@@ -50,6 +51,8 @@ def command(console: Console, name: str | None, as_json: bool, watch: bool) -> N
     nodes, api = _nodes(topology) if "running" in machines.values() else ({}, "stopped")
     rows = _rows(topology, machines, nodes)
     state = summary(topology, machines)
+    if remark := journal.remark(topology):
+        console.warn(remark)
     if as_json:
         console.data({"lab": topology.name, "state": state, "api": api, "nodes": rows})
     else:

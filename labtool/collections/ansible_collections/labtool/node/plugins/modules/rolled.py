@@ -25,7 +25,9 @@ description:
 author: the labtool authors
 options:
   pods:
-    description: static pods, each with C(name) and C(health), a URL that answers 200
+    description:
+      - static pods, each with C(name) and C(health), a URL that answers 200
+      - with C(ends), the seconds that the old container gets to end; the kubelet's 30 if left out
     type: list
     elements: dict
     required: true
@@ -60,9 +62,15 @@ def missing(module: AnsibleModule, pod: dict[str, Any]) -> str:
     if code:
         return f"crictl: {err.strip()}"
     there = json.loads(out)["containers"]
-    younger = any(int(container["createdAt"]) / 1e9 > laid for container in there)
-    if younger or (time.time() - laid > TAKEN_BACK_SECONDS and runs_as_laid(module, there, name)):
+    age = time.time() - laid
+    older = [container for container in there if int(container["createdAt"]) / 1e9 <= laid]
+    if len(older) < len(there) or (age > TAKEN_BACK_SECONDS and runs_as_laid(module, there, name)):
         return unhealthy(pod["health"])
+    # One that no longer serves is being ended by the kubelet, and won't be started again.
+    if "ends" in pod and unhealthy(pod["health"]):
+        ids = [c["id"] for c in older if not runs_as_laid(module, [c], name)]
+        if ids:
+            module.run_command(["crictl", "stop", "-t", str(pod["ends"]), *ids])
     return f"{name} runs from an older manifest, or not at all"
 
 
