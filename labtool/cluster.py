@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 READY_SECONDS = 180
 MEMBER_SECONDS = 15
 _ELECTED = ("kube-controller-manager", "kube-scheduler")
-_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 _POLL_SECONDS = 0.2
 
 
@@ -94,11 +93,11 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     answers, and each waits twice for 7 s in vain (etcd, server/etcdserver/corrupt.go,
     InitialCheck).
     """
-    trust = _trust(topology, "etcd-ca")
-    client = lab.state(topology) / "pki" / "nodes" / node.name / _ETCD_CLIENT
-    if not client.with_suffix(".crt").exists():
+    ca, cert, key = lab.etcd_client(topology, node)
+    if not cert.exists():
         return  # the lab was stopped before it was made
-    trust.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
+    trust = ssl.create_default_context(cafile=ca)
+    trust.load_cert_chain(cert, key)
     deadline = time.monotonic() + MEMBER_SECONDS * topology.patience
     # The handshake alone proves nothing: it is answered before the check.
     with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
@@ -109,8 +108,8 @@ def wait_for_member(topology: Topology, node: Node) -> None:
             time.sleep(_POLL_SECONDS / 2)
 
 
-def _trust(topology: Topology, authority: str = "ca") -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / f"{authority}.crt")
+def _trust(topology: Topology) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 
 def _missing(
