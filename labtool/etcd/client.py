@@ -179,7 +179,7 @@ class Client:
 
     def disarm(self, alarm: Alarm) -> None:
         """Take an alarm back."""
-        body = {"action": "DEACTIVATE", "memberID": int(alarm.member, 16), "alarm": alarm.kind}
+        body = {"action": "DEACTIVATE", "memberID": str(int(alarm.member, 16)), "alarm": alarm.kind}
         self.call("maintenance/alarm", body)
 
     def snapshot(self, into: IO[bytes]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labtool.errors import LabtoolError
 from labtool.etcd.look import Sight
 
 
@@ -87,3 +88,32 @@ def _cure(sight: Sight, found: Quorum) -> list[str]:
         f"next: labtool start {name} where machines are stopped; then nothing is lost.",
         f"      Where their data is gone: labtool etcd recover {name}",
     ]
+
+
+def require(sight: Sight, *, everybody: bool = False) -> None:
+    """Stop where nothing can be written.
+
+    Args:
+        sight: a look that was just taken.
+        everybody: also where a single member doesn't answer.
+
+    Raises:
+        LabtoolError: in words, with the way on.
+    """
+    found = quorum(sight)
+    if found.lost:
+        said = [line.strip() for line in words(sight)]
+        after = next((i for i, line in enumerate(said) if line.startswith("next: ")), len(said))
+        raise LabtoolError(
+            f"etcd of {sight.target.name}: {said[0]}",
+            cause="\n".join(said[1:after]),
+            next_step="\n".join(said[after:]).removeprefix("next: "),
+        )
+    if everybody and found.missing:
+        name = found.missing[0]
+        raise LabtoolError(
+            f"{', '.join(found.missing)} of etcd of {sight.target.name} doesn't answer: with "
+            "another member away for a moment, less than a quorum might be left",
+            cause=sight.word_for(name),
+            next_step=sight.target.command("status"),
+        )

@@ -23,7 +23,6 @@ from labtool.etcd.words import size_text
 
 # A larger one would take longer than a look may; `labtool etcd snapshot` tries out any.
 LARGEST = 128 * 1024**2
-_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +36,45 @@ class FileStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """A snapshot that was restored, beside its source.
+
+    Attributes:
+        source, restored: HashKV at its revision.
+        seconds: how long that took.
+    """
+
+    status: FileStatus
+    revision: int
+    source: Hash
+    restored: Hash
+    seconds: float
+
+    @property
+    def same(self) -> bool:
+        """Whether what was restored is what was saved; both from the same compaction on."""
+        return self.source == self.restored
+
+    @property
+    def hashes(self) -> str:
+        """Both, for people."""
+        return f"{self.source.value:08x} and {self.restored.value:08x}"
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a snapshot.
+    """What became of a snapshot that a check tried out.
 
     Attributes:
         skipped: why none was tried; all else is empty then.
-        error: why none could be restored.
+        error: why none could be restored; the rest is empty then.
         member: whose it was.
-        source, restored: HashKV at its revision, of the member and of what was made of it.
-        seconds: how long all of it took.
     """
 
     skipped: str = "not tried"
     error: str = ""
     member: str = ""
-    size: int = 0
-    keys: int = 0
-    revision: int = 0
-    source: Hash | None = None
-    restored: Hash | None = None
-    seconds: float = 0.0
-
-    @property
-    def same(self) -> bool:
-        """Whether what was restored is what was saved."""
-        return bool(self.source) and self.source == self.restored
-
-    @property
-    def hashes(self) -> str:
-        """Both hashes, for people."""
-        return " and ".join(f"{h.value:08x}" for h in (self.source, self.restored) if h)
+    compared: Compared | None = None
 
 
 def try_out(sight: Sight) -> Trial:
@@ -75,26 +83,19 @@ def try_out(sight: Sight) -> Trial:
     if seen is None or seen.status is None:
         return Trial("no member answers with a quorum behind it")
     if seen.status.size > LARGEST:
-        name = size_text(seen.status.size)
-        command = sight.target.command("snapshot")
-        return Trial(f"{name} are too much for a look; to try it out: {command}")
+        size, command = size_text(seen.status.size), sight.target.command("snapshot")
+        return Trial(f"{size} are too much for a look; to try it out: {command}")
     try:
         found = programs.find(sight.target.topology)
     except LabtoolError as error:
         return Trial(f"{error.what} ({error.next_step})")
-    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="labtool-") as name:
         file = Path(name) / "snapshot.db"
         try:
-            # The source may compact in between, and its hash is another one then.
-            for _ in range(_TRIES):
-                save(sight.target, seen, file)
-                trial = _compare(found, sight.target, seen, file, began)
-                if trial.same:
-                    break
+            save(sight.target, seen, file)
+            return Trial("", "", seen.name, compare(found, sight.target, seen, file))
         except LabtoolError as error:
             return Trial("", " ".join(str(error).split()), seen.name)
-    return trial
 
 
 def source_of(sight: Sight) -> Seen | None:
@@ -114,15 +115,24 @@ def save(target: Target, seen: Seen, file: Path) -> str:
         return client.snapshot(into)
 
 
-def _compare(found: Programs, target: Target, seen: Seen, file: Path, began: float) -> Trial:
+def compare(found: Programs, target: Target, seen: Seen, file: Path) -> Compared:
+    """Restore a snapshot that was just taken, and compare it with the member that it is of.
+
+    The source may compact in between, and then has another hash: it is asked until both are of
+    one compaction, or it is clear that they won't be.
+
+    Raises:
+        LabtoolError: it can't be restored, or a side doesn't answer.
+    """
+    began = time.monotonic()
     status = status_of(found, file)
-    with restored(found, file) as client:
-        revision = client.status().revision
-        mine = client.hash_kv(revision)
-    with target.client(seen.url) as client:
-        theirs = client.hash_kv(revision)
-    took = time.monotonic() - began
-    return Trial("", "", seen.name, status.size, status.keys, revision, theirs, mine, took)
+    with restored(found, file) as mine, target.client(seen.url) as source:
+        revision = mine.status().revision
+        theirs = source.hash_kv(revision)
+        if theirs.compacted > mine.hash_kv(revision).compacted:
+            mine.compact(theirs.compacted)
+        took = time.monotonic() - began
+        return Compared(status, revision, theirs, mine.hash_kv(revision), took)
 
 
 def status_of(found: Programs, file: Path) -> FileStatus:

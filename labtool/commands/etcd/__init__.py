@@ -6,12 +6,8 @@ import importlib
 
 import click
 
-# By module of this package; each is imported when it is used, or when help lists it.
-_COMMANDS = {
-    "status": "status",
-    "check": "check",
-    "judge": "judge",
-}
+# Each is a module of this package; it is imported when it is used, or when help lists it.
+_COMMANDS = ("status", "check", "snapshot", "defrag", "alarm", "judge")
 
 
 class _Commands(click.Group):
@@ -25,7 +21,7 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"labtool.commands.etcd.{_COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"labtool.commands.etcd.{cmd_name}")
         found: click.Command = module.command
         return found
 

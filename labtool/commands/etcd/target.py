@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,3 +58,24 @@ def target(name: str | None, options: dict[str, Any]) -> Target:
 
     proof = Proof(files.get("cacert"), files.get("cert"), files.get("key"))
     return targets.of_endpoints(options["endpoints"].split(","), proof)
+
+
+def target_and_words(
+    words: Sequence[str], options: dict[str, Any], usage: str
+) -> tuple[Target, tuple[str, ...]]:
+    """The etcd that was named, where other words may follow the lab's name.
+
+    Args:
+        words: as typed.
+        options: those of `any_etcd`.
+        usage: the command with its lab named.
+
+    Raises:
+        UsageError: as for `target`.
+    """
+    if options.get("endpoints"):
+        return target(None, options), tuple(words)
+    from labtool.commands.words import choose  # noqa: PLC0415 - the engine, only here
+
+    topology, rest = choose(words, usage)
+    return target(topology.name, options), rest

@@ -159,17 +159,19 @@ def trial(evidence: Evidence) -> Iterator[Finding]:
     found = evidence.trial
     if found.skipped:
         yield skipped(found.skipped)
-    elif found.error:
+    elif found.compared is None:
         yield Finding(Level.FAILED, f"no snapshot can be restored: {found.error}", found.member)
     else:
+        done = found.compared
+        size, took = size_text(done.status.size), seconds_text(done.seconds)
         yield judged(
-            found.same,
+            done.same,
             Level.FAILED,
-            f"a snapshot of {found.member} ({size_text(found.size)}, {found.keys} keys, revision "
-            f"{found.revision}) was restored and served in {seconds_text(found.seconds)}"
-            + ("" if found.same else ", with other data than its source"),
+            f"a snapshot of {found.member} ({size}, {done.status.keys} keys, revision "
+            f"{done.revision}) was restored and served in {took}"
+            + ("" if done.same else ", with other data than its source"),
             member=found.member,
-            value=found.hashes,
+            value=done.hashes,
             limit="the source's hash",
         )
 
