@@ -156,6 +156,8 @@ def _stale(api: Client, restarted: Restarted) -> list[str]:
     ]
     if leaderless:
         return [f"a leader among the {leaderless[0]}s"]
+    if not restarted.pods:
+        return []
     pods = [
         pod
         for namespace in ("kube-system", "kube-flannel")

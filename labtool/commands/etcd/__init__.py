@@ -7,7 +7,7 @@ import importlib
 import click
 
 # Each is a module of this package; it is imported when it is used, or when help lists it.
-_COMMANDS = ("status", "check", "snapshot", "defrag", "alarm", "judge")
+_COMMANDS = ("status", "check", "snapshot", "restore", "recover", "defrag", "alarm", "judge")
 
 
 class _Commands(click.Group):
