@@ -132,12 +132,12 @@ def progress(evidence: Evidence) -> Iterator[Finding]:
         cure="an election is under way, or a member is cut off: "
         + evidence.target.command("status"),
     )
+    committed = max(s.status.index for s in seen if s.status)
     for name, lack in evidence.behind.items():
-        index = next(s.status.index for s in seen if s.status and s.name == name)
         yield judged(
             lack == 0,
             Level.WARNING,
-            f"{name} has applied all that was committed, to index {index}"
+            f"{name} has applied all that was committed, to index {committed}"
             if lack == 0
             else f"{name} is still {lack} entries behind after {TRIES} tries",
             member=name,
