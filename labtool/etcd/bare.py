@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ def serving(program: Path, folder: Path, data: Path, *flags: str) -> Iterator[Cl
         )  # fmt: skip
         try:
             with Client(f"unix://{folder / _CLIENT}") as client:
-                _wait(process, client, log)
+                _wait(process, client, folder)
                 yield client
         finally:
             _stop(process)
@@ -64,18 +65,27 @@ def _flags(data: Path) -> Sequence[str]:
     )
 
 
-def _wait(process: subprocess.Popen[bytes], client: Client, log: Path) -> None:
+def _wait(process: subprocess.Popen[bytes], client: Client, folder: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
-        with suppress(LabtoolError):
-            client.get("labtool/read")
-            return
+        if _listens(folder / _CLIENT):
+            with suppress(LabtoolError):
+                client.get("labtool/read")
+                return
         if process.poll() is not None:
-            said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            said = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
             raise LabtoolError("etcd ended at once", cause="\n".join(said[-3:]))
         if time.monotonic() > deadline:
             raise WaitTimeoutError(f"etcd did not serve within {START_SECONDS:.0f} s")
         time.sleep(_POLL_SECONDS)
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody accepts connections there; httpx leaves a socket open that failed to."""
+    with socket.socket(socket.AF_UNIX) as sock, suppress(OSError):
+        sock.connect(str(path))
+        return True
+    return False
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

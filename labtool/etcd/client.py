@@ -30,7 +30,7 @@ from labtool.etcd.metrics import Metrics
 CONNECT_SECONDS = 2.0
 # etcd itself gives up on a proposal after 7 s (5 s and twice the election timeout); a linearizable
 # read without a quorum hangs as long. A read that takes longer than this is no answer.
-ANSWER_SECONDS = 4.0
+ANSWER_SECONDS = 3.0
 # Compaction, defragmentation and snapshots of large stores take their time.
 LONG_SECONDS = 600.0
 _SHA256 = 32
