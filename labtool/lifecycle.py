@@ -17,6 +17,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.etcd import plan as restores
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
 from labtool.providers.ssh import SshProvider
@@ -53,6 +54,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         spec = hosts.complete(spec, hosts.read(Path(spec.ssh.inventory)))
     with lab.only_one(spec.lab_name):
         topology, new, provider = _decide(spec, console)
+        restores.require_none(topology)
         states = provider.states(topology)
         with _nothing_left(provider, topology if new else None):
             provider.prepare(topology, console)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labtool import lab
+from labtool.errors import UsageError
 from labtool.etcd.answers import Hash
 from labtool.pki.store import write_private
 from labtool.topology import Topology
@@ -85,6 +86,19 @@ def read(topology: Topology) -> Plan | None:
     except OSError:
         return None
     return Plan(**{**kept, "old_members": tuple(kept["old_members"])})
+
+
+def require_none(topology: Topology) -> None:
+    """Stop where members have new data in part, since they would be started.
+
+    Raises:
+        UsageError: a restore was cut off.
+    """
+    if under_way := read(topology):
+        raise UsageError(
+            f"a restore of etcd from {under_way.source} was cut off in lab {topology.name}",
+            next_step=f"labtool etcd restore {topology.name}, which goes on with it",
+        )
 
 
 def snapshot(topology: Topology) -> Path:
