@@ -34,7 +34,7 @@ from labtool.providers import Provider
 from labtool.topology import Node, Topology
 
 # Members that were just started find each other within a few elections.
-RETURN_SECONDS = 30
+RETURN_SECONDS = 45
 _POLL_SECONDS = 0.5
 
 
