@@ -41,6 +41,10 @@ class EtcdError(LabtoolError):
     """A member did not answer, or answered with an error."""
 
 
+class NotReachedError(EtcdError):
+    """No connection was made, so that nothing can have been done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """How to come to an endpoint, all PEM files.
@@ -226,6 +230,8 @@ class Client:
         sent = time.time()
         try:
             answer = self._http.request(method, self._at + path, **more)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise NotReachedError(f"{self.url} can't be reached: {_words(error)}") from error
         except httpx2.HTTPError as error:
             raise EtcdError(f"{self.url} did not answer: {_words(error)}") from error
         self._note_clock(answer, sent)

@@ -79,7 +79,7 @@ def gather(target: Target, window: float = 0.0) -> Evidence:
             on_machines = pool.submit(machines.look, topology, provider)
         sight = look(target)
         ports = pool.submit(_ports, sight)
-        hashes = pool.submit(_hashes, sight)
+        hash_values = pool.submit(hashes, sight)
         trial = pool.submit(try_out, sight)
         behind = _behind(sight)
         clients, peers = ports.result()
@@ -89,7 +89,7 @@ def gather(target: Target, window: float = 0.0) -> Evidence:
             peers,
             _certificates(target.proof.ca),
             _certificates(target.proof.cert),
-            hashes.result(),
+            hash_values.result(),
             behind,
             on_machines.result() if on_machines else (),
             trial.result(),
@@ -111,7 +111,7 @@ def _ports(sight: Sight) -> tuple[dict[str, Shown], dict[str, Shown]]:
     return dict(by_name[: len(clients)]), dict(by_name[len(clients) :])
 
 
-def _hashes(sight: Sight) -> dict[str, Hash | str]:
+def hashes(sight: Sight) -> dict[str, Hash | str]:
     """Everybody's hash at the oldest of their newest revisions; again where one compacted."""
     found: dict[str, Hash | str] = {}
     for _ in range(TRIES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -13,9 +14,14 @@ import pytest
 from harness import CommandLine, Done, execute, until
 
 from labtool.errors import LabtoolError
-from labtool.etcd import hands, local, plan, programs, recover, trial
+from labtool.etcd import hands, local, plan, programs, recover, trial, workload
 from labtool.etcd.answers import Hash, Json
+from labtool.etcd.checks import members
 from labtool.etcd.client import Client, EtcdError
+from labtool.etcd.evidence import Evidence
+from labtool.etcd.finding import Finding, Level
+from labtool.etcd.judge import judge
+from labtool.etcd.linearizability import Verdict
 from labtool.etcd.local import LocalCluster
 from labtool.etcd.programs import Programs
 
@@ -351,9 +357,9 @@ def test_a_snapshot_that_fails_leaves_the_old_data(found: Programs, tmp_path: Pa
     assert not (tmp_path / PLAN.old).exists()
 
 
-def written(of: LocalCluster, key: str, value: str) -> bool:
-    """Whether a write was acknowledged."""
-    with first(of) as client, suppress(EtcdError):
+def written(of: LocalCluster, key: str, value: str, at: int = 0) -> bool:
+    """Whether a write was acknowledged by the member at that place."""
+    with of.target.client(of.members[at].client_url) as client, suppress(EtcdError):
         return client.put(key, value) > 0
     return False
 
@@ -400,3 +406,53 @@ def test_the_furthest_of_the_dead_is_replayed(
             assert restored.get("late") == b"2"
             assert isinstance(restored.hash_kv(), Hash)
     assert json.dumps(trial.status_of(found, file).keys) == "2"
+
+
+# -- the drill -----------------------------------------------------------------------------------
+
+
+def test_a_drill_of_a_right_etcd(cli: CommandLine, found: Programs, tmp_path: Path) -> None:
+    """The leader killed and everybody defragmented: linearizable; its history is judged so too."""
+    assert found
+    history = tmp_path / "history.jsonl"
+    words = ("X2", "X9", "--local", "--for", "2", "--history", str(history), "--json")
+    done = cli.run("etcd", "drill", *words).data
+    assert (done["verdict"], done["same_data"]) == ("linearizable", True)
+    assert [w["fault"] for w in done["faults"]] == ["X2", "X9"]
+    assert done["faults"][0]["without_writes"] > 0
+    assert cli.run("etcd", "judge", str(history), "--json").data["operations"] > 100
+    assert "there are X1" in cli.run("etcd", "drill", "X99", "--local", code=2).err
+
+
+def test_two_clusters_are_seen(found: Programs, tmp_path: Path) -> None:
+    """One member was restored by itself, and serves beside the others: the verdict is no."""
+    with local.cluster(found.etcd, tmp_path / "c") as made:
+        with workload.Workload(made.target, "k", clients=6, keys=2) as load:
+            until(lambda: len(load.acknowledged) > 50, 60, "some writes")
+            restore_alone(made, made.members[2], found, tmp_path / "s.db")
+            until(lambda: written(made, "x", "1", 2), 60, "a second cluster")
+            sofar = len(load.acknowledged)
+            until(lambda: len(load.acknowledged) > sofar + 100, 60, "writes to both")
+        assert judge(load.operations, 60).verdict is Verdict.NO
+        said = one_cluster(Evidence(recover.look(made.target)))
+        assert any(f.what.startswith("not one cluster: n1: ") for f in said), said
+
+
+def restore_alone(of: LocalCluster, member: local.LocalMember, found: Programs, file: Path) -> None:
+    """What must not be done: new data, and so a new cluster, for one member only."""
+    member.stop()
+    source = trial.source_of(recover.look(of.target))
+    assert source
+    trial.save(of.target, source, file)
+    shutil.rmtree(member.data)
+    words = (f"--data-dir={member.data}", f"--name={member.name}", "--initial-cluster-token=own")
+    peer = (f"--initial-cluster={member.name}={member.peer_url}",
+            f"--initial-advertise-peer-urls={member.peer_url}")  # fmt: skip
+    execute(str(found.etcdutl), "snapshot", "restore", str(file), *words, *peer)
+    member.start()
+
+
+def one_cluster(of: Evidence) -> list[Finding]:
+    """What S4 finds wrong."""
+    found = members.one_cluster(of)
+    return [f for f in found if f.level is Level.FAILED]

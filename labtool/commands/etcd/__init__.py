@@ -7,7 +7,17 @@ import importlib
 import click
 
 # Each is a module of this package; it is imported when it is used, or when help lists it.
-_COMMANDS = ("status", "check", "snapshot", "restore", "recover", "defrag", "alarm", "judge")
+_COMMANDS = (
+    "status",
+    "check",
+    "snapshot",
+    "restore",
+    "recover",
+    "defrag",
+    "alarm",
+    "drill",
+    "judge",
+)
 
 
 class _Commands(click.Group):
