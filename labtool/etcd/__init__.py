@@ -7,6 +7,7 @@ snapshot.py    saves one; trial.py restores it on loopback (bare.py, programs.py
 restore.py     all members of a lab brought to a snapshot; plan.py is kept meanwhile, hands.py acts
 recover.py     a quorum again, after it was lost
 upkeep.py      defragmentation and alarms
+drill.py       faults.py under a workload.py, then judged
 local.py       members as bare processes on loopback
 judge.py       whether one etcd can explain what clients saw (history, linearizability, revisions)
 """

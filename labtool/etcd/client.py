@@ -274,6 +274,11 @@ def encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+def decode(text: str) -> str:
+    """The inverse of `encode`."""
+    return base64.b64decode(text).decode()
+
+
 def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
 

@@ -95,7 +95,8 @@ class Workload:
             else:
                 expected = known.get(key) if kind == "cas" else None
                 seen = self._write(client, number, key, start, expected, swap=kind == "cas")
-                self.acknowledged.append(time.monotonic())
+                if seen.ok:
+                    self.acknowledged.append(time.monotonic())
             self.operations.append(seen)
             self._over.wait(_REST_SECONDS)
 

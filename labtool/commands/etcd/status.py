@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,7 +60,10 @@ def command(
     """
     wanted = target(name, options)
     if watch:
-        _watch(console, wanted, as_json=as_json)
+        # Ctrl-C is how this one ends.
+        with suppress(KeyboardInterrupt):
+            _watch(console, wanted, as_json=as_json)
+        return 0
     return _once(console, wanted, as_json=as_json)
 
 
@@ -76,7 +80,7 @@ def _once(console: Console, wanted: Target, *, as_json: bool) -> int:
 
 
 def _watch(console: Console, wanted: Target, *, as_json: bool) -> None:
-    """Until Ctrl-C; on a terminal in place, elsewhere one after the other."""
+    """On a terminal in place, elsewhere one look after the other."""
     from labtool.etcd.look import look  # noqa: PLC0415 - as above
 
     if as_json or not console.interactive:
