@@ -49,11 +49,9 @@ class Row:
         return (
             self.member,
             self.role,
-            self.version,
             size_text(self.size),
             size_text(self.in_use),
-            f"{self.size / self.quota:.1%} of {size_text(self.quota)}" if self.quota else "-",
-            str(self.term),
+            f"{self.size / self.quota:.0%} of {size_text(self.quota)}" if self.quota else "-",
             str(self.index),
             str(self.applied),
             "failed" if self.read is None else seconds_text(self.read),
@@ -98,16 +96,21 @@ def _row(sight: Sight, seen: Seen) -> Row:
 
 
 def title(sight: Sight) -> str:
-    """The cluster in one line."""
-    first = next((s.status for s in sight.answering if s.status), None)
-    if first is None:
+    """The cluster in one line; what should be one and isn't is shown as it is."""
+    said = [s.status for s in sight.answering if s.status]
+    if not said:
         return f"etcd of {sight.target.name}: no member answers"
-    leader = sight.leader.name if sight.leader else "none"
-    revision = max(s.status.revision for s in sight.answering if s.status)
+    versions, clusters = ({getattr(s, name) for s in said} for name in ("version", "cluster"))
+    terms = {str(s.term) for s in said}
     return (
-        f"etcd of {sight.target.name}: cluster {first.cluster}, leader {leader}, "
-        f"revision {revision}"
+        f"etcd {_all(versions)} of {sight.target.name}: cluster {_all(clusters)}, "
+        f"leader {sight.leader.name if sight.leader else 'none'}, term {_all(terms)}, "
+        f"revision {max(s.revision for s in said)}"
     )
+
+
+def _all(values: set[str]) -> str:
+    return " and ".join(sorted(values))
 
 
 def alarms(sight: Sight) -> list[str]:

@@ -82,7 +82,10 @@ def test_an_overview_for_people_and_programs() -> None:
     assert (first["role"], first["quota"], first["read"]) == ("leader", made_up.QUOTA, 0.01)
     assert list(first["round_trips"]) == ["m2"]
     cells = overview.rows(sight())[1].cells()
-    assert cells[:6] == ("m2", "follower", "3.7.3", "10 MiB", "8 MiB", "0.5% of 2 GiB")
+    assert cells[:5] == ("m2", "follower", "10 MiB", "8 MiB", "0% of 2 GiB")
+    words = "etcd 3.7.3 of lab lab: cluster c1, leader m1, term 2, revision 100"
+    assert overview.title(sight()) == words
+    assert "cluster c1 and c2" in overview.title(sight(seen(1), seen(2, cluster="c2")))
     alarmed = sight(seen(1, errors=("memberID:1 alarm:NOSPACE ",)), seen(2), seen(3))
     assert overview.as_dict(alarmed)["alarms"] == ["NOSPACE"]
     assert not overview.healthy(alarmed)

@@ -23,17 +23,15 @@ _EVERY_SECONDS = 2.0
 _COLUMNS = (
     "member",
     "role",
-    "version",
     "size",
     "in use",
     "quota",
-    "term",
     "index",
     "applied",
     "read",
-    "fsync p99",
-    "commit p99",
-    "round trips p99",
+    "fsync",
+    "commit",
+    "round trips",
 )
 
 
