@@ -45,7 +45,7 @@ COMMANDS = {
     "image": "bring a container image to all nodes",
     "certs": "show and renew certificates, replace CAs, make them expire",
     "ports": "every port of a lab: component, address, TLS",
-    "etcd": "judge what clients of an etcd saw",
+    "etcd": "look at, check, save, restore, recover, judge an etcd",
     "doctor": "check this machine, with cures",
     "artifacts": "the programs and images that labs are made of",
 }

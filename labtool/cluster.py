@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 READY_SECONDS = 180
 MEMBER_SECONDS = 15
 _ELECTED = ("kube-controller-manager", "kube-scheduler")
-_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 _POLL_SECONDS = 0.2
 
 
@@ -126,17 +125,17 @@ def wait_for_member(topology: Topology, node: Node) -> None:
 
 def etcd_trust(topology: Topology, node: Node) -> ssl.SSLContext | None:
     """How to talk to a machine's member of etcd; None where it never got a certificate."""
-    client = lab.state(topology) / "pki" / "nodes" / node.name / _ETCD_CLIENT
-    if not client.with_suffix(".crt").exists():
+    ca, cert, key = lab.etcd_client(topology, node)
+    if not cert.exists():
         return None
-    known = trust(topology, "etcd-ca")
-    known.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
+    known = ssl.create_default_context(cafile=ca)
+    known.load_cert_chain(cert, key)
     return known
 
 
-def trust(topology: Topology, authority: str = "ca") -> ssl.SSLContext:
-    """Servers with a certificate of one of the lab's CAs."""
-    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / f"{authority}.crt")
+def trust(topology: Topology) -> ssl.SSLContext:
+    """Servers with a certificate of the lab's Kubernetes CA."""
+    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 
 def _missing(
@@ -183,6 +182,8 @@ def _stale(api: Client, restarted: Restarted) -> list[str]:
     ]
     if leaderless:
         return [f"a leader among the {leaderless[0]}s"]
+    if not restarted.pods:
+        return []
     pods = [
         pod
         for namespace in ("kube-system", "kube-flannel")

@@ -16,10 +16,11 @@ from filelock import FileLock, Timeout
 
 from labtool import names, paths
 from labtool.errors import LabBusyError, LabtoolError, SpecError, UsageError
-from labtool.topology import Topology
+from labtool.topology import Node, Topology
 
 _READY = "ready"
 _LOADING = "loading"
+_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 
 
 def state(topology: Topology) -> Path:
@@ -30,6 +31,16 @@ def state(topology: Topology) -> Path:
 def kubeconfig(topology: Topology) -> Path:
     """The kubeconfig that reaches the lab from this host."""
     return state(topology) / "pki" / "admin.conf"
+
+
+def etcd_client(topology: Topology, member: Node) -> tuple[Path, Path, Path]:
+    """The CA to trust, and the certificate and key by which labtool itself comes to etcd.
+
+    Those of a member's health check; they may not be there yet (labtool.pki).
+    """
+    base = state(topology) / "pki" / "nodes" / member.name / _ETCD_CLIENT
+    ca = state(topology) / "pki" / "etcd-ca.crt"
+    return ca, base.with_suffix(".crt"), base.with_suffix(".key")
 
 
 def require_keys(topology: Topology) -> None:

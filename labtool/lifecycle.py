@@ -17,6 +17,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.etcd import plan as restores
 from labtool.nodes import journal
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
@@ -55,6 +56,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     with lab.only_one(spec.lab_name):
         lab.require_loaded(spec.lab_name)
         topology, new, provider = _decide(spec, console)
+        restores.require_none(topology)
         states = provider.states(topology)
         with _nothing_left(provider, topology if new else None):
             provider.prepare(topology, console)
