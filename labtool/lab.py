@@ -16,6 +16,8 @@ from labtool.errors import LabBusyError, LabtoolError, SpecError, UsageError
 from labtool.topology import Topology
 
 _READY = "ready"
+# While an upgrade is under way (labtool.upgrade.record).
+UPGRADE = "upgrade.json"
 
 
 def state(topology: Topology) -> Path:
@@ -116,6 +118,28 @@ def mark_ready(topology: Topology) -> None:
 def is_ready(topology: Topology) -> bool:
     """Whether creation ever went through to its end."""
     return (state(topology) / _READY).exists()
+
+
+def upgrading(topology: Topology) -> str:
+    """The release that a lab is being upgraded to; empty where none is under way."""
+    try:
+        text = (state(topology) / UPGRADE).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return str(json.loads(text)["to"])
+
+
+def require_no_upgrade(topology: Topology) -> None:
+    """Stop before something would treat a lab as if all of it were of one release.
+
+    Raises:
+        UsageError: an upgrade is under way.
+    """
+    if release := upgrading(topology):
+        raise UsageError(
+            f"lab {topology.name} is being upgraded to {release}; that comes first",
+            next_step=f"labtool upgrade {topology.name}",
+        )
 
 
 def forget(name: str) -> None:

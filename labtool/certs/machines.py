@@ -144,7 +144,7 @@ def _restart(step: Step, node: Node, names: set[str], say: Callable[[str], None]
             _restart_together(step, node, group)
     if step.patient and "kube-apiserver" in names:
         say("the load balancer")
-        _wait_for_balancers(step, node)
+        wait_for_balancers(step, node)
     return [c.name for c in [*first, *rest]]
 
 
@@ -222,7 +222,7 @@ def _statistics(step: Step, balancer: Node) -> Any:
     return ask(step.provider, step.topology, balancer, job)["stats"]
 
 
-def _wait_for_balancers(step: Step, node: Node) -> None:
+def wait_for_balancers(step: Step, node: Node) -> None:
     """Wait until each load balancer sends requests to this master again."""
     deadline = time.monotonic() + READY_SECONDS
     for balancer in step.topology.balancers:
