@@ -38,6 +38,7 @@ COMMANDS = {
     "shell": "open a shell on a node",
     "logs": "a component's log on a node",
     "image": "bring a container image to all nodes",
+    "upgrade": "another release of Kubernetes, machine by machine, while it serves",
     "certs": "show and renew certificates, replace CAs, make them expire",
     "ports": "every port of a lab: component, address, TLS",
     "etcd": "judge what clients of an etcd saw",
