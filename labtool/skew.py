@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from labtool.versions import minor
 
 POLICY = "https://kubernetes.io/releases/version-skew-policy/"
+KUBEADM = "kubeadm, kubernetes/cmd/kubeadm/app/phases/upgrade/policy.go"
 # Minors that a kubelet, and kube-proxy, may be behind an API server.
 NODE_BEHIND = 3
 # Minors between kube-proxy and the kubelet beside it, either way.
@@ -86,8 +87,8 @@ def upgrade(now: str, then: str) -> str:
         )
     if _numbers(then) < _numbers(now):
         return (
-            f"from {now} to {then} is a downgrade; kubeadm of a minor upgrades to that minor alone, "
-            "and an older API server or etcd need not be able to read what a newer one has stored"
+            f"from {now} to {then} is a downgrade; kubeadm upgrades to its own minor alone, and an "
+            "older API server or etcd need not be able to read what a newer one has stored"
         )
     return ""
 

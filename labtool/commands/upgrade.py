@@ -25,10 +25,21 @@ Examples:
 @click.argument("name", metavar="[LAB]", required=False)
 @click.option("--to", "asked", metavar="V", help="A release, as v1.37 or v1.37.2.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show the steps, and do none.")
+@click.option("--force", is_flag=True, help="Evict pods too that no controller would make anew.")
+@click.option(
+    "--timeout", default=120.0, show_default=True, help="Seconds for the pods of a node to go."
+)
 @click.option("--json", "as_json", is_flag=True, help="With --plan: JSON on stdout.")
 @click.pass_obj
-def command(
-    console: Console, name: str | None, *, asked: str | None, only_plan: bool, as_json: bool
+def command(  # noqa: PLR0913 - one for each option
+    console: Console,
+    name: str | None,
+    *,
+    asked: str | None,
+    only_plan: bool,
+    force: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Bring a lab to the next minor release of Kubernetes while it serves.
 
@@ -45,9 +56,11 @@ def command(
     _show_plan(console, topology, versions, as_json=as_json)
     if only_plan:
         return
-    from labtool.upgrade.run import upgrade  # noqa: PLC0415 - lightkube and more, only here
+    from labtool.drain import Patience  # noqa: PLC0415 - lightkube and more, only here
+    from labtool.upgrade.run import Asked, upgrade  # noqa: PLC0415 - as above
 
-    done = upgrade(topology, provider, console, versions)
+    patience = Patience(f"labtool upgrade {topology.name}", timeout, force)
+    done = upgrade(topology, provider, console, Asked(versions, patience))
     console.say(f"Lab {topology.name} is {versions.kubernetes} ({done.seconds:.0f} s).")
     console.say(f"etcd as it was before: {done.snapshot}")
 
@@ -70,9 +83,7 @@ def _wanted(topology: Topology, asked: str | None) -> Versions:
     return plan.target(topology, asked)
 
 
-def _show_plan(
-    console: Console, topology: Topology, versions: Versions, *, as_json: bool
-) -> None:
+def _show_plan(console: Console, topology: Topology, versions: Versions, *, as_json: bool) -> None:
     """The steps in order; those that are done are marked."""
     from labtool.upgrade.plan import steps  # noqa: PLC0415 - as above
     from labtool.upgrade.record import Record  # noqa: PLC0415 - as above

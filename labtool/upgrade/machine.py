@@ -47,6 +47,8 @@ class Change:
         now: the lab as it was.
         then: the lab as it will be.
         bundles: the archive for each kind of machine.
+        patience: how nodes are drained.
+        cordoned: the nodes that stay without pods.
     """
 
     now: Topology
@@ -54,6 +56,8 @@ class Change:
     provider: Provider
     store: Store
     bundles: Mapping[Role, Bundle]
+    patience: drain.Patience
+    cordoned: Sequence[str] = ()
 
     def cargo(self, node: Node) -> Cargo:
         """What is brought to a machine."""
@@ -117,7 +121,7 @@ def kubelet(change: Change, node: Node, say: Say) -> None:
     """Have programs and kubelet be of the new release; pods go elsewhere meanwhile."""
     alone = len(change.now.cluster_nodes) == 1
     if not alone:
-        drain.drain(change.now, change.provider, node, say)
+        drain.drain(change.now, node.name, change.patience, say)
     if node in change.now.etcd_members:
         # A new kubelet may start its static pods anew.
         leader.move_away(change.provider, change.now, node)
@@ -131,8 +135,8 @@ def kubelet(change: Change, node: Node, say: Say) -> None:
     if node.role is Role.MASTER:
         say("the load balancer")
         machines.wait_for_balancers(_restart(change), node)
-    if not alone:
-        drain.uncordon(change.now, change.provider, node)
+    if not alone and node.name not in change.cordoned:
+        drain.uncordon(change.now, node.name)
     prove(change, node, _NODE if node.role is Role.WORKER else (*_NODE, *_CONTROL_PLANE), say)
     cargo.remove()
 
@@ -168,6 +172,13 @@ def prove(change: Change, node: Node, areas: Sequence[str], say: Say) -> None:
             cause="\n".join(f"{r.id}: {r.failure.what}" for r in report.failed if r.failure),
             next_step=f"mend it, then: labtool upgrade {change.now.name}",
         )
+
+
+def unschedulable(topology: Topology) -> list[str]:
+    """The nodes that take no pods."""
+    with cluster.client(topology) as api:
+        found = list(api.list(KubeNode))
+    return [n.metadata.name or "" for n in found if n.metadata and n.spec and n.spec.unschedulable]
 
 
 def _wait_for_kubelet(change: Change, node: Node) -> None:

@@ -62,7 +62,7 @@ def target(topology: Topology, asked: str) -> Versions:
         follows = next_release(now)
         raise UsageError(
             f"lab {topology.name}: {wrong}",
-            cause=f"the rules: {skew.POLICY} and kubeadm's cmd/kubeadm/app/phases/upgrade/policy.go",
+            cause=f"the rules: {skew.POLICY}; {skew.KUBEADM}",
             next_step=f"labtool upgrade {topology.name} --to {follows}"
             if follows
             else f"labtool create --kubernetes {release} --name ANOTHER",
@@ -100,7 +100,9 @@ def _steps(topology: Topology, then: Versions) -> Iterator[Step]:
         back = "" if alone else ", uncordon"
         yield Step(Kind.NODE, node.name, f"{around}programs, kubelet {release}{back}")
     yield Step(
-        Kind.ADD_ONS, "", f"kubeadm's objects, kube-proxy {release}, CoreDNS {then.coredns}, Flannel"
+        Kind.ADD_ONS,
+        "",
+        f"kubeadm's objects, kube-proxy {release}, CoreDNS {then.coredns}, Flannel",
     )
     yield Step(Kind.SETTLE, "", f"note that the lab is {release}")
     yield Step(Kind.VERIFY, "", "verify everything")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,11 +20,13 @@ class Record:
     Attributes:
         to: the release it goes to.
         done: the ids of the steps that ended well, in order.
+        cordoned: the nodes that took no pods before it, and so won't afterwards.
         snapshot: where the snapshot from before lies; empty before that step.
     """
 
     to: str
     done: list[str]
+    cordoned: list[str]
     snapshot: str = ""
 
     @classmethod
@@ -33,15 +36,20 @@ class Record:
         return cls(**json.loads(_path(topology).read_text(encoding="utf-8"))) if release else None
 
     @classmethod
-    def begin(cls, topology: Topology, to: str) -> Record:
+    def begin(cls, topology: Topology, to: str, cordoned: Callable[[], list[str]]) -> Record:
         """Go on with the one that is under way, or begin.
+
+        Args:
+            topology: the lab.
+            to: the release.
+            cordoned: tells which nodes take no pods.
 
         Raises:
             UsageError: another one is under way.
         """
         there = cls.of(topology)
         if there is None:
-            return cls(to, [])
+            return cls(to, [], cordoned())
         if there.to != to:
             raise UsageError(
                 f"lab {topology.name} is on its way to {there.to}; it can't turn to {to} halfway",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labtool import cluster, inventory, lab, pki, verify
@@ -12,16 +12,18 @@ from labtool.artifacts import bundle
 from labtool.certs.renew import require_running
 from labtool.components import Role
 from labtool.console import Console
-from labtool.errors import LabtoolError
+from labtool.drain import Patience
+from labtool.errors import LabtoolError, WaitTimeoutError
 from labtool.providers import Provider
-from labtool.topology import Topology, upgraded
+from labtool.topology import Node, Topology, upgraded
 from labtool.upgrade import machine, snapshot
 from labtool.upgrade.machine import Change
 from labtool.upgrade.plan import Kind, Step, steps
 from labtool.upgrade.record import Record
 from labtool.versions import Versions
 
-_ON_MACHINE: dict[Kind, Callable[[Change, machine.Node, machine.Say], None]] = {
+SERVE_SECONDS = 60
+_ON_MACHINE: dict[Kind, Callable[[Change, Node, machine.Say], None]] = {
     Kind.BRING: machine.bring,
     Kind.ETCD: machine.etcd,
     Kind.API_SERVER: machine.api_server,
@@ -39,16 +41,22 @@ class Upgraded:
     seconds: float
 
 
-def upgrade(
-    topology: Topology, provider: Provider, console: Console, versions: Versions
-) -> Upgraded:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for: the versions to go to, and how nodes are drained."""
+
+    versions: Versions
+    patience: Patience
+
+
+def upgrade(topology: Topology, provider: Provider, console: Console, asked: Asked) -> Upgraded:
     """Bring a lab to another release, or go on where that was cut off.
 
     Args:
         topology: the lab, as it was before.
         provider: its machines.
         console: where progress goes.
-        versions: those of the release.
+        asked: where to, and how.
 
     Raises:
         UsageError: another upgrade is under way, or a machine doesn't run.
@@ -56,10 +64,13 @@ def upgrade(
     """
     began = time.monotonic()
     with lab.only_one(topology.name):
-        record = Record.begin(topology, versions.kubernetes)
-        change = _prepare(topology, provider, console, versions)
+        change = _prepare(topology, provider, console, asked)
+        record = Record.begin(
+            topology, asked.versions.kubernetes, lambda: machine.unschedulable(topology)
+        )
         record.save(topology)
-        for step in steps(topology, versions):
+        change = replace(change, cordoned=record.cordoned)
+        for step in steps(topology, asked.versions):
             if step.id in record.done or step.kind is Kind.VERIFY:
                 continue
             title = f"{step.node}: {step.title}" if step.node else step.title.capitalize()
@@ -73,24 +84,37 @@ def upgrade(
     return Upgraded(change.then, Path(record.snapshot), time.monotonic() - began)
 
 
-def _prepare(
-    topology: Topology, provider: Provider, console: Console, versions: Versions
-) -> Change:
+def _prepare(topology: Topology, provider: Provider, console: Console, asked: Asked) -> Change:
     """Have all at hand before anything is changed; refuse where the lab isn't whole."""
     lab.require_keys(topology)
     require_running(topology, provider, [n.name for n in topology.nodes])
     state = lab.state(topology)
     inventory.write(topology, state)
-    if not cluster.serves(topology):
-        raise LabtoolError(
-            f"an API server of lab {topology.name} isn't ready; a lab is upgraded where all are",
-            next_step=f"labtool verify {topology.name}",
-        )
-    roles = dict.fromkeys(n.role for n in topology.nodes if n.role is not Role.LOAD_BALANCER)
-    made = {role: bundle.ensure(versions, role, console) for role in roles}
+    with console.step("API servers"):
+        _wait_for_api_servers(topology)
+    there: dict[Role, bundle.Bundle] = {}
+    for role in dict.fromkeys(n.role for n in topology.nodes):
+        if made := bundle.ensure(asked.versions, role, console):
+            there[role] = made
     store = pki.Store(state / "pki", topology.spec["pki"]["algorithm"])
-    there = {role: one for role, one in made.items() if one}
-    return Change(topology, upgraded(topology, versions), provider, store, there)
+    then = upgraded(topology, asked.versions)
+    return Change(topology, then, provider, store, there, asked.patience)
+
+
+def _wait_for_api_servers(topology: Topology) -> None:
+    """Wait until each one serves; one may still be on its way from where all was cut off.
+
+    Raises:
+        WaitTimeoutError: one doesn't.
+    """
+    deadline = time.monotonic() + SERVE_SECONDS
+    while not cluster.serves(topology):
+        if time.monotonic() > deadline:
+            raise WaitTimeoutError(
+                f"an API server of lab {topology.name} isn't ready; all must be",
+                next_step=f"labtool verify {topology.name} APISERVER",
+            )
+        time.sleep(1)
 
 
 def _do(step: Step, change: Change, record: Record, say: Callable[[str], None]) -> None:
