@@ -37,6 +37,7 @@ COMMANDS = {
     "kubectl": "run kubectl against a lab",
     "shell": "open a shell on a node",
     "logs": "a component's log on a node",
+    "node": "add, remove or replace a node while the lab serves",
     "image": "bring a container image to all nodes",
     "upgrade": "another release of Kubernetes, machine by machine, while it serves",
     "certs": "show and renew certificates, replace CAs, make them expire",

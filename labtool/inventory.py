@@ -80,7 +80,6 @@ def lab_variable(
         "pod_cidrs": networks.by_family(topology.pod_cidr),
         "node_cidr_mask_sizes": {f: networks.NODE_MASKS[f] for f in topology.families},
         "etcd_endpoints": [f"https://{m.url_host}:2379" for m in members],
-        "etcd_initial_cluster": ",".join(f"{m.name}=https://{m.url_host}:2380" for m in members),
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
         "signing_pair": signing_pair(state / "pki"),
     }
@@ -118,6 +117,7 @@ def build(
         n.machine: {
             "node": _node_variable(n),
             **_connection(topology, n),
+            **_membership(n),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         for n in topology.nodes
@@ -151,6 +151,13 @@ def _connection(topology: Topology, node: Node) -> dict[str, Any]:
     if topology.over_ssh:
         return {"ansible_connection": "ssh", "ansible_become": node.become}
     return {"ansible_connection": "labtool.node.docker"}
+
+
+def _membership(node: Node) -> dict[str, str]:
+    """What the role etcd is told of a member that joined a cluster."""
+    if not node.joins:
+        return {}
+    return {"etcd_initial_cluster": node.joins, "etcd_initial_cluster_state": "existing"}
 
 
 def _over_ssh(state: Path) -> dict[str, Any]:

@@ -148,13 +148,17 @@ def forget(name: str) -> None:
 
 
 @contextmanager
-def only_one(name: str) -> Iterator[None]:
+def only_one(name: str, seconds: float = 3) -> Iterator[None]:
     """Let no other labtool change this lab meanwhile.
+
+    Args:
+        name: the lab.
+        seconds: how long to wait for one that is at work.
 
     Raises:
         LabBusyError: another one does.
     """
-    lock = FileLock(paths.private_dir(paths.labs_dir()) / f".{name}.lock", timeout=3)
+    lock = FileLock(paths.private_dir(paths.labs_dir()) / f".{name}.lock", timeout=seconds)
     try:
         lock.acquire()
     except Timeout as error:

@@ -25,7 +25,7 @@ from labtool.spec import LabSpec, Ssh
 from labtool.topology import Node, Restarted, Topology, plan, revised
 
 # The task of the role pki, as events name it.
-_LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
+LAID_KEYS = "Lay the keys, certificates and kubeconfigs of this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         if machines_only:
             return Created(topology, new, len(_machines(topology, provider, console)))
         outcome, made = _make(topology, provider, state, console)
-        if not new and any(_LAID_KEYS in line for line in outcome.changed):
-            _use_new_keys(topology, provider, store, console)
+        if not new and any(LAID_KEYS in line for line in outcome.changed):
+            use_new_keys(topology, provider, store, console)
         wait_ready(topology, console, restarted)
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
@@ -153,7 +153,7 @@ def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
     return revised(there, spec)
 
 
-def _use_new_keys(
+def use_new_keys(
     topology: Topology, provider: Provider, store: pki.Store, console: Console
 ) -> None:
     """Restart what doesn't notice a new certificate, such as that of one near its end."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -25,10 +25,13 @@ from labtool.versions import RELEASES, Versions
 SCHEMA = 1
 API_PORT = 6443
 PEER_PORT = 2380
-_BALANCER_OFFSET = 5
-_MASTER_OFFSET = 10
-_ETCD_OFFSET = 20
-_WORKER_OFFSET = 30
+# In the order of a lab's nodes: what names begin with, and the place in the network of number 0.
+PLACES = {
+    Role.LOAD_BALANCER: ("lb", 5),
+    Role.ETCD: ("e", 20),
+    Role.MASTER: ("m", 10),
+    Role.WORKER: ("w", 30),
+}
 # In this order: where there is a balancer, it is the way to the API.
 _WAYS_IN = (Role.LOAD_BALANCER, Role.MASTER)
 _LONG_AGO = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -46,6 +49,8 @@ class Node:
         hostname: the machine's own name where it isn't the node's; over SSH only.
         become: whether commands on it need sudo; over SSH only.
         listeners: `tcp 22` for each port that was taken before the lab; over SSH only.
+        joins: the members, as `m1=https://...:2380,...`, among which its own member of etcd
+            first started; empty where it has none, or is one of those the lab began with.
     """
 
     name: str
@@ -56,6 +61,7 @@ class Node:
     hostname: str = ""
     become: bool = False
     listeners: tuple[str, ...] = ()
+    joins: str = ""
 
     @property
     def own_name(self) -> str:
@@ -87,6 +93,7 @@ class Topology:
         api_port: the API's port on 127.0.0.1 of the host; 0 where there is a virtual address.
         api_sans: every name and address under which the API is reached.
         virtual_address: what two load balancers share by VRRP; empty where there is one or none.
+        etcd_initial_cluster: the members that the lab began with, as `Node.joins` has them.
     """
 
     name: str
@@ -106,6 +113,7 @@ class Topology:
     cgroup_version: int
     nameservers: tuple[str, ...]
     virtual_address: str = ""
+    etcd_initial_cluster: str = ""
     schema: int = field(default=SCHEMA)
 
     @property
@@ -215,8 +223,8 @@ class Topology:
     def fixed(self) -> dict[str, Any]:
         """All of it that stays as it was decided when the lab was made, as plain data."""
         data: dict[str, Any] = json.loads(self.as_json())
-        # An upgrade changes the versions.
-        del data["api_sans"], data["versions"]
+        # An upgrade changes the versions, `labtool node` the nodes.
+        del data["api_sans"], data["nodes"], data["versions"]
         parts = settings.parts(data["spec"])
         changing = {*settings.CHANGEABLE, "kubernetes"}
         return data | {"spec": {k: v for k, v in parts.items() if k not in changing}}
@@ -252,7 +260,9 @@ class Topology:
             "api_sans": tuple(data["api_sans"]),
             "nameservers": tuple(data["nameservers"]),
         }
-        return cls(**fixed)
+        made = cls(**fixed)
+        # A lab from before members could join has those that it began with.
+        return made if made.etcd_initial_cluster else begun(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +294,10 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
     ranges = subnets.choose(spec, host, tuple(used_subnets))
     nodes = _nodes(name, spec, ranges)
     services = ipaddress.ip_network(networks.parts(spec.network.services)[0])
-    virtual = networks.places(ranges, _BALANCER_OFFSET)[0] if spec.lb > 1 else ""
+    virtual = networks.places(ranges, PLACES[Role.LOAD_BALANCER][1])[0] if spec.lb > 1 else ""
     front = virtual or next(n.address for n in nodes if n.role in _WAYS_IN)
     api_service = str(services[1])
-    return Topology(
+    decided = Topology(
         name=name,
         spec=spec.model_dump(mode="json"),
         versions=RELEASES[spec.kubernetes],
@@ -306,6 +316,22 @@ def plan(spec: LabSpec, host: HostFacts, *, used_subnets: Iterable[str], api_por
         nameservers=networks.of_families(host.nameservers, networks.families(spec.network.pods)),
         virtual_address=virtual,
     )
+    return begun(decided)
+
+
+def begun(topology: Topology) -> Topology:
+    """A lab whose members of etcd begin together."""
+    return replace(topology, etcd_initial_cluster=initial_cluster(topology.etcd_members))
+
+
+def initial_cluster(members: Iterable[Node]) -> str:
+    """Members of etcd as its flag `--initial-cluster` names them."""
+    return ",".join(f"{m.name}={peer_url(m)}" for m in members)
+
+
+def peer_url(node: Node) -> str:
+    """Where a machine's member of etcd is reached by its peers."""
+    return f"https://{node.url_host}:{PEER_PORT}"
 
 
 def revised(there: Topology, spec: LabSpec) -> Topology:
@@ -321,20 +347,25 @@ def upgraded(there: Topology, versions: Versions) -> Topology:
 
 
 def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]:
-    def make(prefix: str, role: Role, count: int, offset: int) -> list[Node]:
-        return [
-            Node(f"{prefix}{i}", role, f"{lab}-{prefix}{i}", places[0], "".join(places[1:]))
-            for i in range(1, count + 1)
-            for places in [networks.places(ranges, offset + i)]
-        ]
-
-    balancers = spec.lb if spec.masters > 1 else 0
-    return (
-        *make("lb", Role.LOAD_BALANCER, balancers, _BALANCER_OFFSET),
-        *make("e", Role.ETCD, spec.etcd, _ETCD_OFFSET),
-        *make("m", Role.MASTER, spec.masters, _MASTER_OFFSET),
-        *make("w", Role.WORKER, spec.workers, _WORKER_OFFSET),
+    counts = {
+        Role.LOAD_BALANCER: spec.lb if spec.masters > 1 else 0,
+        Role.ETCD: spec.etcd,
+        Role.MASTER: spec.masters,
+        Role.WORKER: spec.workers,
+    }
+    return tuple(
+        made_node(lab, role, number, ranges)
+        for role in PLACES
+        for number in range(1, counts[role] + 1)
     )
+
+
+def made_node(lab: str, role: Role, number: int, ranges: Sequence[str]) -> Node:
+    """The node of a role with this number: its name and its places are decided by it."""
+    prefix, offset = PLACES[role]
+    places = networks.places(ranges, offset + number)
+    name = f"{prefix}{number}"
+    return Node(name, role, f"{lab}-{name}", places[0], "".join(places[1:]))
 
 
 def api_sans(

@@ -181,9 +181,9 @@ def test_create_uses_new_keys_and_leaves_aged_ones(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What doesn't notice a new certificate is restarted, but not in a lab that is just made."""
-    monkeypatch.setattr(lifecycle, "_use_new_keys", lambda *_: world.do("new keys"))
+    monkeypatch.setattr(lifecycle, "use_new_keys", lambda *_: world.do("new keys"))
     monkeypatch.setattr(pki.Store, "aged", lambda _: ["m1/x"])
-    world.changes = [f"3-master-m1: {lifecycle._LAID_KEYS}"]
+    world.changes = [f"3-master-m1: {lifecycle.LAID_KEYS}"]
     create()
     assert "new keys" not in world.did
     assert "1 certificates end when `labtool certs age` said" in capsys.readouterr().err

@@ -42,8 +42,14 @@ class Provider(Protocol):
         """Build what `ensure` will take to the machines."""
         ...
 
-    def ensure(self, topology: Topology, step: Step) -> list[str]:
-        """Bring all machines to where the roles can begin; return those touched."""
+    def ensure(
+        self, topology: Topology, step: Step, machines: Sequence[Node] | None = None
+    ) -> list[str]:
+        """Bring machines, all if none are named, to where the roles can begin.
+
+        Returns:
+            Those touched.
+        """
         ...
 
     def start(
@@ -62,6 +68,10 @@ class Provider(Protocol):
 
     def delete(self, lab: str) -> list[str]:
         """Remove what was made for a lab; return what that was."""
+        ...
+
+    def remove(self, topology: Topology, node: Node) -> list[str]:
+        """Remove one machine with all that is on it; return what was removed."""
         ...
 
     def execute(self, topology: Topology, node: Node, argv: Sequence[str]) -> Executed:

@@ -37,7 +37,9 @@ def everyone() -> list[Provider]:
 def labs() -> dict[str, Topology]:
     """Every lab by its name, those of the state folder first."""
     found = {t.name: t for t in lab.known()}
-    return found | {t.name: t for provider in everyone() for t in provider.labs()}
+    # Nodes may have come and gone since a lab was made.
+    made = (lab.current(t) for provider in everyone() for t in provider.labs())
+    return found | {t.name: t for t in made}
 
 
 def find(name: str | None) -> tuple[Topology, Provider]:

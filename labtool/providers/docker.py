@@ -129,7 +129,9 @@ class DockerProvider:
         if "missing" in self.states(topology).values():
             self._image = ensure_node_image(topology.versions, console)
 
-    def ensure(self, topology: Topology, step: Step) -> list[str]:
+    def ensure(
+        self, topology: Topology, step: Step, machines: Sequence[Node] | None = None
+    ) -> list[str]:
         """Make what is missing and start what doesn't run; return the machines touched."""
         del step  # it takes a second
         self._ensure_network(topology)
@@ -143,7 +145,8 @@ class DockerProvider:
             self.start(topology, [node])
             return node.machine
 
-        waiting = [n for n in topology.nodes if states[n.name] != "running"]
+        wanted = topology.nodes if machines is None else machines
+        waiting = [n for n in wanted if states[n.name] != "running"]
         return self._each(bring_up, waiting)
 
     def start(
@@ -178,12 +181,14 @@ class DockerProvider:
 
     def delete(self, lab: str) -> list[str]:
         """Remove every container, volume and network with the lab's label."""
-        removed = self._each(self._remove_container, [c["Id"] for c in self._containers(lab)])
-        label = {"label": f"{LABEL_LAB}={lab}"}
-        volumes = self._client.api.volumes(filters=label)["Volumes"] or []
-        removed += self._each(self._remove_volume, [v["Name"] for v in volumes])
-        networks = self._client.api.networks(filters=label)
-        return removed + self._each(self._remove_network, networks)
+        mine = {"label": f"{LABEL_LAB}={lab}"}
+        removed = self._remove_machines(mine)
+        return removed + self._each(self._remove_network, self._client.api.networks(filters=mine))
+
+    def remove(self, topology: Topology, node: Node) -> list[str]:
+        """Remove a machine and its volumes, in whatever state it is."""
+        labels = [f"{LABEL_LAB}={topology.name}", f"{LABEL_NODE}={node.name}"]
+        return self._remove_machines({"label": labels})
 
     def execute(self, topology: Topology, node: Node, argv: Sequence[str]) -> Executed:
         """Run a command on a machine, without a shell.
@@ -339,6 +344,12 @@ class DockerProvider:
                 cause=str(error.explanation),
                 next_step=f"labtool delete {topology.name}",
             ) from error
+
+    def _remove_machines(self, filters: dict[str, Any]) -> list[str]:
+        containers = self._client.api.containers(all=True, filters=filters)
+        removed = self._each(self._remove_container, [c["Id"] for c in containers])
+        volumes = self._client.api.volumes(filters=filters)["Volumes"] or []
+        return removed + self._each(self._remove_volume, [v["Name"] for v in volumes])
 
     def _remove_container(self, container: str) -> str:
         with suppress(NotFound):

@@ -107,7 +107,9 @@ class SshProvider:
             if made := bundle.ensure(topology.versions, role, console):
                 self._bundles[role] = made
 
-    def ensure(self, topology: Topology, step: Step) -> list[str]:
+    def ensure(
+        self, topology: Topology, step: Step, machines: Sequence[Node] | None = None
+    ) -> list[str]:
         """Send each machine the archive that it has not yet; return the machines touched."""
         sent: dict[str, str] = {}
 
@@ -134,7 +136,8 @@ class SshProvider:
                 )  # fmt: skip
             return node.machine
 
-        return [machine for machine in parallel.each(equip, topology.nodes) if machine]
+        wanted = topology.nodes if machines is None else machines
+        return [machine for machine in parallel.each(equip, wanted) if machine]
 
     def start(
         self, topology: Topology, machines: Sequence[Node], held: Sequence[Node] = ()
@@ -166,6 +169,10 @@ class SshProvider:
         """Nothing: playbooks/reset.yml has cleaned the machines, and they stay."""
         del lab
         return []
+
+    def remove(self, topology: Topology, node: Node) -> list[str]:
+        """Refused, as `start` is."""
+        raise self._not_ours(topology, [node])
 
     def execute(self, topology: Topology, node: Node, argv: Sequence[str]) -> Executed:
         """Run a command on a machine as root, without a shell.

@@ -9,7 +9,7 @@ from labtool.components import Role
 from labtool.errors import PreflightError
 from labtool.remote.facts import Machine, network_of
 from labtool.spec import LabSpec
-from labtool.topology import API_PORT, Node, Topology, api_sans
+from labtool.topology import API_PORT, Node, Topology, api_sans, begun
 from labtool.versions import RELEASES
 
 
@@ -41,7 +41,7 @@ def plan(spec: LabSpec, machines: Sequence[Machine]) -> Topology:
     front = by_role.get(Role.LOAD_BALANCER, first)
     services = ipaddress.ip_network(spec.network.services)
     subnet = network_of(first)
-    return Topology(
+    decided = Topology(
         name=spec.lab_name,
         spec=spec.model_dump(mode="json"),
         versions=RELEASES[spec.kubernetes],
@@ -59,6 +59,7 @@ def plan(spec: LabSpec, machines: Sequence[Machine]) -> Topology:
         cgroup_version=first.facts.cgroup_version,
         nameservers=first.facts.nameservers,
     )
+    return begun(decided)
 
 
 def _refuse_overlaps(spec: LabSpec, machines: Sequence[Machine]) -> None:

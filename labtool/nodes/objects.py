@@ -1,0 +1,79 @@
+"""What the API knows of a lab's nodes, and is told of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import httpx2
+from lightkube.core.exceptions import ApiError
+from lightkube.resources.core_v1 import Node as KubeNode
+from lightkube.resources.core_v1 import Pod
+from lightkube.types import PatchType
+
+from labtool import cluster
+from labtool.errors import LabtoolError
+from labtool.topology import Node, Topology
+
+_MASTER = "node-role.kubernetes.io/control-plane"
+_NOT_FOUND = 404
+
+
+def ready(topology: Topology) -> set[str]:
+    """The nodes that are Ready.
+
+    Raises:
+        LabtoolError: the API doesn't answer, so that nothing can be changed in order.
+    """
+    try:
+        with cluster.client(topology) as api:
+            found = list(api.list(KubeNode))
+    except (ApiError, httpx2.HTTPError, OSError) as error:
+        raise LabtoolError(
+            f"the API of lab {topology.name} doesn't answer, and a node comes or goes through it",
+            cause=str(error),
+            next_step=f"labtool start {topology.name}   or   labtool verify {topology.name}",
+        ) from error
+    return {
+        n.metadata.name
+        for n in found
+        if n.metadata and n.metadata.name and cluster.node_is_ready(n.status)
+    }
+
+
+def let_pods_on(topology: Topology, masters: Iterable[Node]) -> None:
+    """Take the taint off masters that keeps pods away: the last worker goes."""
+    with cluster.client(topology) as api:
+        for master in masters:
+            node = api.get(KubeNode, master.name)
+            taints = (node.spec.taints or []) if node.spec else []
+            left = [t.to_dict() for t in taints if t.key != _MASTER]
+            if len(left) < len(taints):
+                # The list is one value: the version makes sure that it is still the same.
+                version = node.metadata.resourceVersion if node.metadata else None
+                change = {"metadata": {"resourceVersion": version}, "spec": {"taints": left}}
+                api.patch(KubeNode, master.name, change, patch_type=PatchType.MERGE)
+
+
+def forget(topology: Topology, name: str) -> None:
+    """Remove a node whose machine is no more, and its pods, which nobody can end any other way."""
+    with cluster.client(topology) as api:
+        with _fine_if_gone():
+            api.delete(KubeNode, name)
+        for pod in api.list(Pod, namespace="*", fields={"spec.nodeName": name}):
+            if pod.metadata and pod.metadata.name:
+                with _fine_if_gone():
+                    api.delete(
+                        Pod, pod.metadata.name, namespace=str(pod.metadata.namespace),
+                        grace_period=0,
+                    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _fine_if_gone() -> Iterator[None]:
+    """Deleting what is gone is done."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status.code != _NOT_FOUND:
+            raise
