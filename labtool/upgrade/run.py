@@ -13,7 +13,8 @@ from labtool.certs.renew import require_running
 from labtool.components import Role
 from labtool.console import Console
 from labtool.drain import Patience
-from labtool.errors import LabtoolError, WaitTimeoutError
+from labtool.errors import LabtoolError, UsageError, WaitTimeoutError
+from labtool.nodes import journal
 from labtool.providers import Provider
 from labtool.topology import Node, Topology, upgraded
 from labtool.upgrade import machine, snapshot
@@ -87,6 +88,12 @@ def upgrade(topology: Topology, provider: Provider, console: Console, asked: Ask
 def _prepare(topology: Topology, provider: Provider, console: Console, asked: Asked) -> Change:
     """Have all at hand before anything is changed; refuse where the lab isn't whole."""
     lab.require_keys(topology)
+    if other := journal.read(topology):
+        raise UsageError(
+            f"lab {topology.name} is in the middle of another change: {other.verb.value} "
+            f"{other.names}",
+            next_step=other.command(topology.name),
+        )
     require_running(topology, provider, [n.name for n in topology.nodes])
     state = lab.state(topology)
     inventory.write(topology, state)
