@@ -6,6 +6,8 @@ and from kube-proxy a request may reach any.
 
 from __future__ import annotations
 
+import re
+
 from labtool import skew
 from labtool.verify.model import CheckFailed, cluster, expect, is_master, masters
 from labtool.verify.registry import check
@@ -14,11 +16,17 @@ from labtool.verify.snapshot import Lab, NodeView
 _KUBELET_TRIED = "--version of the running kubelet, GET /version of the API servers"
 
 
+def _release(pattern: str, said: str) -> str:
+    """The release in a quoted value; answers hold Go's version, too."""
+    match = re.search(pattern, said)
+    return skew.release_in(match[1]) if match else ""
+
+
 def _server(node: NodeView) -> str:
     """The release of a master's API server."""
     answer = node["api_version"]
     said = answer.get("body", "")
-    found = skew.release_in(said.partition('"gitVersion"')[2])
+    found = _release(r'"gitVersion": *"([^"]*)"', said)
     if not found:
         raise CheckFailed(
             f"kube-apiserver on {node.name} does not say its release",
@@ -37,7 +45,7 @@ def _of_metrics(node: NodeView, key: str, who: str) -> str:
     """The release in a component's metric kubernetes_build_info."""
     answer = node[key]
     said = answer.get("body", "")
-    found = skew.release_in(said.partition('git_version="')[2])
+    found = _release(r'git_version="([^"]*)"', said)
     if not found:
         raise CheckFailed(
             f"{who} on {node.name} does not say its release",
