@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -564,7 +565,8 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
     # A change that was taken back: the older container is what the manifest says.
     manifest.write_text("    command:\n    - etcd\n    - --a=b\n    image: x\n", encoding="utf-8")
     os.utime(manifest, (laid - 60,) * 2)
-    rows = {"containers": [{"createdAt": str(int((laid - 90) * 1e9)), "id": "c1"}]}
+    one = {"createdAt": str(int((laid - 90) * 1e9)), "id": "c1", "image": {"image": "sha256:1"}}
+    rows = {"containers": [one]}
     inspected = json.dumps({"info": {"pid": 7}})
     module.answers = {"crictl ps": (0, json.dumps(rows), ""), "crictl inspect": (0, inspected, "")}
     (tmp_path / "7").mkdir()
@@ -572,9 +574,39 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
         (tmp_path / "7" / "cmdline").write_text(line, encoding="utf-8")
         report = run(rolled, module, pods=pods, timeout=-1)
         assert report.get("waited", ["etcd"]) == waited
+    # With the same command and another image it is the older one.
+    (tmp_path / "7" / "cmdline").write_text("etcd\0--a=b\0", encoding="utf-8")
+    one["image"] = {"image": "sha256:1", "userSpecifiedImage": "y"}
+    module.answers["crictl ps"] = (0, json.dumps(rows), "")
+    assert "older manifest" in run(rolled, module, pods=pods, timeout=-1)["msg"]
     monkeypatch.setattr(rolled, "POLL_SECONDS", 0)
     monkeypatch.setattr(hopeless, "check", lambda *_: running(laid + 1))
     assert run(rolled, module, pods=pods, timeout=60)["waited"] == ["etcd"]
+
+
+@pytest.mark.parametrize(("refused", "asks"), [(True, False), (False, True), (True, True)])
+def test_rolled_ends_an_old_container_that_listens_no_more(
+    module: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, refused: bool, asks: bool
+) -> None:
+    """Only where the role says so, and never one that still serves."""
+    (tmp_path / "kube-apiserver.yaml").touch()
+    old = {"containers": [{"id": "old", "createdAt": "1", "image": {}}]}
+    module.answers = {"crictl ps": (0, json.dumps(old), "")}
+    monkeypatch.setattr(rolled, "refuses", lambda _: refused)
+    pod: dict[str, Any] = {"name": "kube-apiserver", "health": "https://127.0.0.1:6443/readyz"}
+    pod |= {"ending": 3} if asks else {}
+    assert "older manifest" in rolled.missing(module, pod)
+    assert (["crictl", "stop", "-t", "3", "old"] in module.ran) == (refused and asks)
+
+
+def test_rolled_knows_whether_anybody_listens() -> None:
+    """By connecting."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}/readyz"
+        assert rolled.refuses(url)
+        listening.listen()
+        assert not rolled.refuses(url)
 
 
 def test_apply_fails_with_the_servers_last_words(

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import ssl
 import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ description:
 author: the labtool authors
 options:
   pods:
-    description: static pods, each with C(name) and C(health), a URL that answers 200
+    description:
+      - Static pods, each with C(name) and C(health), a URL that answers 200; with C(ending),
+        seconds after which an old container that listens no more has to be gone.
     type: list
     elements: dict
     required: true
@@ -61,24 +65,43 @@ def missing(module: AnsibleModule, pod: dict[str, Any]) -> str:
         return f"crictl: {err.strip()}"
     there = json.loads(out)["containers"]
     younger = any(int(container["createdAt"]) / 1e9 > laid for container in there)
+    if there and not younger and "ending" in pod and refuses(pod["health"]):
+        argv = ["crictl", "stop", "-t", str(pod["ending"]), *(c["id"] for c in there)]
+        module.run_command(argv)
     if younger or (time.time() - laid > TAKEN_BACK_SECONDS and runs_as_laid(module, there, name)):
         return unhealthy(pod["health"])
     return f"{name} runs from an older manifest, or not at all"
 
 
 def runs_as_laid(module: AnsibleModule, there: list[dict[str, Any]], name: str) -> bool:
-    """Whether a container has the very command of the manifest.
+    """Whether a container has the very command and image of the manifest.
 
     A change that was taken back before the kubelet saw it leaves an older container, rightly.
     """
     text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
     listed = re.search(r"^    command:\n((?:    - .+\n)+)", text, re.MULTILINE)
     wanted = [line[6:] for line in listed[1].splitlines()] if listed else []
+    image = re.search(r"^    image: (\S+)$", text, re.MULTILINE)
     for container in there:
+        # `image` itself is what the kubelet made of it: a digest.
+        if image and container["image"].get("userSpecifiedImage", image[1]) != image[1]:
+            continue
         out = module.run_command(["crictl", "inspect", "-o", "json", container["id"]])[1]
         pid = json.loads(out)["info"]["pid"] if out else 0
         if (PROC / str(pid) / "cmdline").read_text(encoding="utf-8").split("\0")[:-1] == wanted:
             return True
+    return False
+
+
+def refuses(url: str) -> bool:
+    """Whether nobody listens at a URL's port of this machine."""
+    where = urllib.parse.urlsplit(url)
+    try:
+        socket.create_connection((where.hostname, where.port), timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
     return False
 
 
