@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from labtool import lab
 from labtool.commands.list import summary
 from labtool.console import Console
 from labtool.providers import choice
@@ -59,6 +60,8 @@ def _show(
     for row in rows:
         table.add_row(*row.values())
     console.show(table)
+    if release := lab.upgrading(topology):
+        console.say(f"on its way to {release}; next: labtool upgrade {topology.name}")
 
 
 def _nodes(topology: Topology) -> tuple[dict[str, str], str]:
