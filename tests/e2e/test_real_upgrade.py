@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
-from harness import Lab, Labs, engine, press_ctrl_c, until
+from harness import ROOT, Lab, Labs, engine, press_ctrl_c, until
 from writer import Writer
+
+sys.path.insert(0, str(ROOT / "molecule" / "ssh"))
+import machines as stock
 
 pytestmark = pytest.mark.e2e
 
@@ -130,3 +134,22 @@ def assert_it_is_an_ordinary_lab(lab: Lab) -> None:
     assert lab.run("verify", "--json").data["passed"]
     assert lab.run("upgrade", "--to", "1.36", code=2).err
     lab.delete()
+
+
+@pytest.mark.long
+def test_machines_over_ssh_go_along(labs: Labs, tmp_path: Path) -> None:
+    """The same steps on a load balancer, a node of etcd, a master and a worker of other origin."""
+    cli, name = labs.cli, labs.name("ssh-up")
+    for release in (BEFORE, AFTER):
+        cli.run("artifacts", "build", "--kubernetes", release, timeout=BUILD_SECONDS)
+    inventory = stock.up(name, tmp_path, dict.fromkeys(stock.GROUPS, 1))
+    create = ("create", "--inventory", str(inventory), "--name", name, "--accept-new")
+    try:
+        cli.run(*create, "--kubernetes", BEFORE, timeout=900)
+        cli.run("upgrade", name, "--to", AFTER, timeout=UPGRADE_SECONDS)
+        shown = cli.run("kubectl", name, "--", "get", "nodes", "-o", "json").data["items"]
+        assert {n["status"]["nodeInfo"]["kubeletVersion"] for n in shown} == {AFTER}
+        assert "0 changed" in cli.run(*create, "--kubernetes", AFTER).err
+    finally:
+        cli.run("delete", name, "--yes")
+        stock.down(name)
