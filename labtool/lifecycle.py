@@ -16,6 +16,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.nodes import journal
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
 from labtool.providers.ssh import SshProvider
@@ -58,6 +59,8 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_server)
         _tell_of_aged(store, topology.name, console)
+        if remark := journal.remark(topology):
+            console.warn(remark)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = _power_on(topology, stopped, provider, console)
@@ -223,7 +226,8 @@ def wait_ready(topology: Topology, console: Console, restarted: Restarted | None
 def stop(topology: Topology, provider: Provider, console: Console) -> None:
     """Stop all machines of a lab, the load balancer first so that no client sees half of it."""
     with lab.only_one(topology.name), console.step(f"Stop {topology.name}"):
-        provider.stop(topology, topology.nodes)
+        there = journal.with_all(topology)
+        provider.stop(there, there.nodes)
 
 
 def start(topology: Topology, provider: Provider, console: Console) -> None:

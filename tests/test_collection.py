@@ -8,7 +8,6 @@ import importlib.util
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -323,6 +322,9 @@ def test_a_unit_restarts_only_for_its_own_files(module: Machine, tmp_path: Path)
     files[0] = NodeFile(str(tmp_path / "a"), b"2")
     assert lay(module, files, units=[unit])["changed_units"] == ["a.service"]
     assert ["systemctl", "restart", "a.service"] in module.ran
+    files[0] = NodeFile(str(tmp_path / "a"), b"3")
+    lay(module, files, units=[unit | {"reloads": True}])
+    assert ["systemctl", "reload-or-restart", "a.service"] in module.ran
 
 
 def test_a_run_that_broke_off_is_finished_by_the_next(module: Machine, tmp_path: Path) -> None:
@@ -574,6 +576,14 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
         (tmp_path / "7" / "cmdline").write_text(line, encoding="utf-8")
         report = run(rolled, module, pods=pods, timeout=-1)
         assert report.get("waited", ["etcd"]) == waited
+    # One that the kubelet has begun to end gets no more time than it is given here.
+    pods[0]["ends"] = 3
+    assert run(rolled, module, pods=pods, timeout=-1)["failed"] is True
+    assert ["crictl", "stop", "-t", "3", "c1"] not in module.ran
+    monkeypatch.setattr(rolled, "unhealthy", lambda url: url)
+    assert run(rolled, module, pods=pods, timeout=-1)["failed"] is True
+    assert ["crictl", "stop", "-t", "3", "c1"] in module.ran
+    monkeypatch.setattr(rolled, "unhealthy", lambda _: "")
     # With the same command and another image it is the older one.
     (tmp_path / "7" / "cmdline").write_text("etcd\0--a=b\0", encoding="utf-8")
     one["image"] = {"image": "sha256:1", "userSpecifiedImage": "y"}
@@ -582,31 +592,6 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
     monkeypatch.setattr(rolled, "POLL_SECONDS", 0)
     monkeypatch.setattr(hopeless, "check", lambda *_: running(laid + 1))
     assert run(rolled, module, pods=pods, timeout=60)["waited"] == ["etcd"]
-
-
-@pytest.mark.parametrize(("refused", "asks"), [(True, False), (False, True), (True, True)])
-def test_rolled_ends_an_old_container_that_listens_no_more(
-    module: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, refused: bool, asks: bool
-) -> None:
-    """Only where the role says so, and never one that still serves."""
-    (tmp_path / "kube-apiserver.yaml").touch()
-    old = {"containers": [{"id": "old", "createdAt": "1", "image": {}}]}
-    module.answers = {"crictl ps": (0, json.dumps(old), "")}
-    monkeypatch.setattr(rolled, "refuses", lambda _: refused)
-    pod: dict[str, Any] = {"name": "kube-apiserver", "health": "https://127.0.0.1:6443/readyz"}
-    pod |= {"ending": 3} if asks else {}
-    assert "older manifest" in rolled.missing(module, pod)
-    assert (["crictl", "stop", "-t", "3", "old"] in module.ran) == (refused and asks)
-
-
-def test_rolled_knows_whether_anybody_listens() -> None:
-    """By connecting."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{listening.getsockname()[1]}/readyz"
-        assert rolled.refuses(url)
-        listening.listen()
-        assert not rolled.refuses(url)
 
 
 def test_apply_fails_with_the_servers_last_words(

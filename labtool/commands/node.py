@@ -15,7 +15,7 @@ from labtool.providers import choice
 from labtool.topology import Topology
 
 _ROLES = (Role.MASTER, Role.WORKER, Role.ETCD)
-_SYNC_SECONDS = 180.0
+SYNC_SECONDS = 180.0
 _TIMEOUT = click.FloatRange(min=0, min_open=True)
 
 
@@ -40,7 +40,7 @@ Examples:
 @click.option("--count", default=1, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option(
     "--timeout",
-    default=_SYNC_SECONDS,
+    default=SYNC_SECONDS,
     show_default=True,
     type=_TIMEOUT,
     help="Seconds in which a new member of etcd must be in sync.",
@@ -56,7 +56,7 @@ def add_command(console: Console, words: tuple[str, ...], count: int, timeout: f
     from labtool.nodes.add import add  # noqa: PLC0415 - the API's client, only here
     from labtool.nodes.change import Work  # noqa: PLC0415 - as above
 
-    topology, (word,) = _chosen(words, "labtool node add LAB worker")
+    topology, word = _chosen(words, "labtool node add LAB worker")
     if word not in _ROLES:
         there = ", ".join(r.value for r in _ROLES)
         raise UsageError(f"{word!r} is no role of a node; there are {there}")
@@ -96,14 +96,14 @@ def remove_command(
     from labtool.nodes.change import Work  # noqa: PLC0415 - as above
     from labtool.nodes.remove import remove  # noqa: PLC0415 - as above
 
-    topology, (name,) = _chosen(words, "labtool node remove LAB NODE")
+    topology, name = _chosen(words, "labtool node remove LAB NODE")
     again = f"labtool node remove {topology.name} {name}"
     _confirm(
         console, f"Remove {name} of lab {topology.name} and all that is on it?", again, yes=yes
     )
     began = time.monotonic()
     patience = Patience(again, timeout, force)
-    gone = remove(topology, Work(choice.of(topology), console), _short(topology, name), patience)
+    gone = remove(topology, Work(choice.of(topology), console), name, patience)
     _done(console, topology, f"{', '.join(n.name for n in gone)} removed", began)
 
 
@@ -118,7 +118,7 @@ Examples:
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @click.option(
     "--timeout",
-    default=_SYNC_SECONDS,
+    default=SYNC_SECONDS,
     show_default=True,
     type=_TIMEOUT,
     help="Seconds in which its pods must be gone, and its member of etcd in sync.",
@@ -136,26 +136,22 @@ def replace_command(
     from labtool.nodes.change import Work  # noqa: PLC0415 - as above
     from labtool.nodes.remove import replace  # noqa: PLC0415 - as above
 
-    topology, (name,) = _chosen(words, "labtool node replace LAB NODE")
+    topology, name = _chosen(words, "labtool node replace LAB NODE")
     again = f"labtool node replace {topology.name} {name}"
     question = f"Replace {name} of lab {topology.name}? All that is on it is lost."
     _confirm(console, question, again, yes=yes)
     began = time.monotonic()
     work = Work(choice.of(topology), console, timeout)
-    node = replace(topology, work, _short(topology, name), Patience(again, timeout, force))
+    node = replace(topology, work, name, Patience(again, timeout, force))
     _done(console, topology, f"{node.name} replaced", began)
 
 
-def _chosen(words: tuple[str, ...], usage: str) -> tuple[Topology, tuple[str, ...]]:
+def _chosen(words: tuple[str, ...], usage: str) -> tuple[Topology, str]:
+    """The lab and the one other word; a machine's name means its node."""
     topology, rest = choose(words, usage)
     if len(rest) != 1:
-        raise UsageError("which node?" if "add" not in usage else "which role?", next_step=usage)
-    return topology, rest
-
-
-def _short(topology: Topology, name: str) -> str:
-    """The node's name where the machine's was given."""
-    return name.removeprefix(f"{topology.name}-")
+        raise UsageError("which role?" if "add" in usage else "which node?", next_step=usage)
+    return topology, rest[0].removeprefix(f"{topology.name}-")
 
 
 def _confirm(console: Console, question: str, again: str, *, yes: bool) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from labtool import lab
 from labtool.commands.list import summary
 from labtool.console import Console
+from labtool.nodes import journal
 from labtool.providers import choice
 from labtool.topology import Topology
 
@@ -37,6 +38,8 @@ def command(console: Console, name: str | None, as_json: bool) -> None:  # noqa:
         for n in topology.nodes
     ]
     state = summary(topology, machines)
+    if remark := journal.remark(topology):
+        console.warn(remark)
     if as_json:
         console.data({"lab": topology.name, "state": state, "api": api, "nodes": rows})
     else:

@@ -7,7 +7,6 @@ from enum import Enum, auto
 
 from labtool import lab
 from labtool.components import Role
-from labtool.console import Console
 from labtool.errors import LabtoolError
 from labtool.nodes import journal, machines, plan, quorum
 from labtool.nodes.change import Work, alone, converge, play, wait_for_balancers
@@ -56,9 +55,7 @@ def add(topology: Topology, work: Work, role: Role, count: int) -> tuple[Node, .
     with alone(topology, work.console) as there:
         change = journal.read(there)
         if change is None:
-            change = Change(Verb.ADD, tuple(plan.following(there, role, count)))
-            _warn(there, change.nodes, work.console)
-            journal.write(there, change)
+            change = _begin(work, there, plan.following(there, role, count))
         elif change != Change(Verb.ADD, change.nodes) or (
             (change.nodes[0].role, len(change.nodes)) != (role, count)
         ):
@@ -83,17 +80,21 @@ def come(work: Work, there: Topology, nodes: Sequence[Node]) -> None:
     for partial, node in joining:
         if node.joins:
             _join(work, partial, node)
-    _machines(work, target, [node for _, node in joining])
-    converge(work, target)
-    wait_for_balancers(work, target, [node for _, node in joining])
+    fresh = [node for _, node in joining]
+    _machines(work, target, fresh)
+    converge(work, target, fresh)
+    wait_for_balancers(work, target, fresh)
     lab.save(target)
 
 
-def _warn(there: Topology, nodes: Sequence[Node], console: Console) -> None:
+def _begin(work: Work, there: Topology, nodes: Sequence[Node]) -> Change:
+    """Keep what was asked; nothing is begun that etcd wouldn't take."""
     if plan.holds_member(there, nodes[0]):
         before = len(there.etcd_members)
         if remark := quorum.remark(before, before + len(nodes)):
-            console.warn(remark)
+            work.console.warn(remark)
+        clear_the_way(work, there, nodes[0])
+    return journal.write(there, Change(Verb.ADD, tuple(nodes)))
 
 
 def _machines(work: Work, topology: Topology, nodes: Sequence[Node]) -> None:
@@ -104,8 +105,8 @@ def _machines(work: Work, topology: Topology, nodes: Sequence[Node]) -> None:
 
 def _join(work: Work, topology: Topology, node: Node) -> None:
     """Have a machine's member of etcd join, until it votes."""
+    clear_the_way(work, topology, node)
     etcd = Etcd(work.provider, topology, but=node.name)
-    clear_the_way(work, etcd, topology, node)
     _machines(work, topology, [node])
     data = machines.has_data(work.provider, topology, node)
     member = etcd.of(node)
@@ -150,12 +151,18 @@ def _promote(work: Work, etcd: Etcd, topology: Topology, node: Node) -> None:
         step.update("")
 
 
-def clear_the_way(work: Work, etcd: Etcd, topology: Topology, node: Node) -> None:
+def clear_the_way(work: Work, topology: Topology, node: Node) -> None:
     """Have no other learner in etcd, no member that never started, and all voters there.
+
+    Args:
+        work: with what.
+        topology: the lab, with this node or without.
+        node: whose member is to join; its own state doesn't matter.
 
     Raises:
         LabtoolError: a member is in the way that can't just be taken out; says which.
     """
+    etcd = Etcd(work.provider, topology, but=node.name)
     members = etcd.members()
     alive = etcd.alive(members)
     wanted = {peer_url(m): m for m in topology.etcd_members if m != node}
@@ -181,5 +188,5 @@ def clear_the_way(work: Work, etcd: Etcd, topology: Topology, node: Node) -> Non
         raise LabtoolError(
             f"etcd takes no new member while {', '.join(down)} doesn't answer",
             next_step=f"labtool start {topology.name}   or, where it is lost: "
-            f"labtool node replace {topology.name} {down[0]}",
+            f"labtool node remove {topology.name} {down[0]}, and this command afterwards",
         )

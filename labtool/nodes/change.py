@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from labtool import inventory, lab, lifecycle, pki
-from labtool.ansible import Playbook
+from labtool.ansible import Outcome, Playbook
 from labtool.certs import machines as certified
 from labtool.components import Role
 from labtool.console import Console
@@ -67,7 +67,7 @@ def running(work: Work, topology: Topology) -> Topology:
     return replace(topology, nodes=tuple(n for n in topology.nodes if states[n.name] == "running"))
 
 
-def play(work: Work, name: str, topology: Topology, nodes: Sequence[Node]) -> None:
+def play(work: Work, name: str, topology: Topology, nodes: Sequence[Node]) -> Outcome:
     """Have a playbook bring machines to what this lab wants of them."""
     state = lab.state(topology)
     inventory.write(topology, state)
@@ -76,23 +76,34 @@ def play(work: Work, name: str, topology: Topology, nodes: Sequence[Node]) -> No
         playbook = Playbook(name, state, limit=[n.machine for n in nodes]).start()
         outcome = playbook.follow(step.update)
         step.update(f"{len(outcome.changed)} changed")
-    others = [line for line in outcome.changed if lifecycle.LAID_KEYS in line]
-    if name == "create" and others:
-        lifecycle.use_new_keys(topology, work.provider, store(topology), work.console)
+    return outcome
 
 
-def converge(work: Work, topology: Topology) -> None:
+def converge(work: Work, topology: Topology, fresh: Sequence[Node] = ()) -> None:
     """Bring all machines that run to what the lab is now, and wait until it serves.
 
     API servers get their new list of members one after the other, the load balancers theirs
     of masters: playbooks/create.yml, as for any change of a lab that is there.
+
+    Args:
+        work: with what.
+        topology: the lab as it is now.
+        fresh: nodes that are new in it.
     """
     there = running(work, topology)
     if down := [n.name for n in topology.nodes if n not in there.nodes]:
         work.console.warn(
             f"{', '.join(down)} doesn't run; once it does: the `labtool create` that made the lab"
         )
-    play(work, "create", topology, there.nodes)
+    outcome = play(work, "create", topology, there.nodes)
+    laid = [line for line in outcome.changed if lifecycle.LAID_KEYS in line]
+    if any(line.partition(":")[0] not in {n.machine for n in fresh} for line in laid):
+        lifecycle.use_new_keys(there, work.provider, store(topology), work.console)
+    for node in fresh:
+        if node.joins and node.role is Role.MASTER:
+            # Begun for etcd alone, it has looked for its own API server in vain so often that it
+            # would look again only after half a minute.
+            work.provider.execute(topology, node, ["systemctl", "restart", "kubelet"])
     lifecycle.wait_ready(there, work.console)
 
 

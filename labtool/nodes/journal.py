@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -72,6 +72,25 @@ def write(topology: Topology, change: Change) -> Change:
 def end(topology: Topology) -> None:
     """Forget it: it is done."""
     _path(topology).unlink(missing_ok=True)
+
+
+def remark(topology: Topology) -> str:
+    """That a change was cut off, and how to go on; empty where none was."""
+    found = read(topology)
+    if found is None:
+        return ""
+    return (
+        f"lab {topology.name} is in the middle of a change: {found.verb.value} {found.names}. "
+        f"next: {found.command(topology.name)}"
+    )
+
+
+def with_all(topology: Topology) -> Topology:
+    """The lab with those nodes too that are on their way."""
+    found = read(topology)
+    known = {n.name for n in topology.nodes}
+    more = [n for n in (found.nodes if found else ()) if n.name not in known]
+    return replace(topology, nodes=(*topology.nodes, *more))
 
 
 def refuse_other(topology: Topology, found: Change, asked: str) -> UsageError:

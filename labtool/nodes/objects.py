@@ -41,18 +41,18 @@ def ready(topology: Topology) -> set[str]:
     }
 
 
-def let_pods_on(topology: Topology, masters: Iterable[Node]) -> None:
-    """Take the taint off masters that keeps pods away: the last worker goes."""
+def taint(topology: Topology, masters: Iterable[Node], *, on: bool) -> None:
+    """Keep other pods off masters, or let them come: where there are workers, or none."""
     with cluster.client(topology) as api:
         for master in masters:
             node = api.get(KubeNode, master.name)
-            taints = (node.spec.taints or []) if node.spec else []
-            left = [t.to_dict() for t in taints if t.key != _MASTER]
-            if len(left) < len(taints):
-                # The list is one value: the version makes sure that it is still the same.
-                version = node.metadata.resourceVersion if node.metadata else None
-                change = {"metadata": {"resourceVersion": version}, "spec": {"taints": left}}
-                api.patch(KubeNode, master.name, change, patch_type=PatchType.MERGE)
+            taints = [t.to_dict() for t in (node.spec.taints if node.spec else None) or []]
+            wanted = [t for t in taints if t["key"] != _MASTER]
+            wanted += [{"key": _MASTER, "effect": "NoSchedule"}] if on else []
+            # The list is one value: the version makes sure that it is still the same.
+            version = node.metadata.resourceVersion if node.metadata else None
+            change = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
+            api.patch(KubeNode, master.name, change, patch_type=PatchType.MERGE)
 
 
 def forget(topology: Topology, name: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace as changed
 
 from labtool import drain, lab
 from labtool.components import CLUSTER
 from labtool.drain import Patience
-from labtool.errors import UsageError
 from labtool.nodes import journal, machines, objects, plan, quorum
-from labtool.nodes.add import come
+from labtool.nodes.add import clear_the_way, come
 from labtool.nodes.change import Work, alone, converge
 from labtool.nodes.journal import Change, Verb
 from labtool.nodes.members import Etcd
@@ -33,9 +34,8 @@ def remove(topology: Topology, work: Work, name: str, patience: Patience) -> tup
             node = there.node(name)
             _check(work, there, node)
             _warn(work, there, node)
-            if (node,) == there.workers:
-                objects.let_pods_on(there, there.masters)
-            _drain(work, there, node, patience)
+            with _room_on_masters(there, node):
+                _drain(work, there, node, patience)
             change = journal.write(there, Change(Verb.REMOVE, (node,)))
         elif change.verb is Verb.ADD and name in {n.name for n in change.nodes}:
             work.console.say(f"Undoing what was begun: add {change.names}.")
@@ -65,7 +65,8 @@ def replace(topology: Topology, work: Work, name: str, patience: Patience) -> No
         if change is None:
             node = there.node(name)
             _check(work, there, node)
-            _refuse_lost(work, there, node)
+            if plan.holds_member(there, node):
+                clear_the_way(work, there, node)
             _drain(work, there, node, patience)
             change = journal.write(there, Change(Verb.REPLACE, (node,)))
         elif change.verb is not Verb.REPLACE or change.nodes[0].name != name:
@@ -89,29 +90,25 @@ def _check(work: Work, there: Topology, node: Node) -> None:
     plan.refuse_removal(there, node, alive)
 
 
-def _refuse_lost(work: Work, there: Topology, node: Node) -> None:
-    """Refuse a replacement that would end with a member less.
-
-    Raises:
-        UsageError: another voter is away, so that etcd would take no new one.
-    """
-    if not plan.holds_member(there, node):
-        return
-    etcd = Etcd(work.provider, there, but=node.name)
-    alive = etcd.alive(etcd.members())
-    if down := [m.name for m in there.etcd_members if m != node and m.name not in alive]:
-        raise UsageError(
-            f"etcd would take no new member for {node.name} while {', '.join(down)} doesn't answer",
-            next_step=f"labtool start {there.name}   or, where it is lost: "
-            f"labtool node remove {there.name} {down[0]}, and add one afterwards",
-        )
-
-
 def _warn(work: Work, there: Topology, node: Node) -> None:
     if plan.holds_member(there, node):
         before = len(there.etcd_members)
         if remark := quorum.remark(before, before - 1):
             work.console.warn(remark)
+
+
+@contextmanager
+def _room_on_masters(there: Topology, node: Node) -> Iterator[None]:
+    """Let the masters take pods where the last worker goes; not if it stays after all."""
+    if (node,) != there.workers:
+        yield
+        return
+    objects.taint(there, there.masters, on=False)
+    try:
+        yield
+    except BaseException:
+        objects.taint(there, there.masters, on=True)
+        raise
 
 
 def _drain(work: Work, there: Topology, node: Node, patience: Patience) -> None:

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import socket
 import ssl
 import time
-import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ author: the labtool authors
 options:
   pods:
     description:
-      - Static pods, each with C(name) and C(health), a URL that answers 200; with C(ending),
-        seconds after which an old container that listens no more has to be gone.
+      - static pods, each with C(name) and C(health), a URL that answers 200
+      - with C(ends), the seconds that the old container gets to end; the kubelet's 30 if left out
     type: list
     elements: dict
     required: true
@@ -64,12 +63,15 @@ def missing(module: AnsibleModule, pod: dict[str, Any]) -> str:
     if code:
         return f"crictl: {err.strip()}"
     there = json.loads(out)["containers"]
-    younger = any(int(container["createdAt"]) / 1e9 > laid for container in there)
-    if there and not younger and "ending" in pod and refuses(pod["health"]):
-        argv = ["crictl", "stop", "-t", str(pod["ending"]), *(c["id"] for c in there)]
-        module.run_command(argv)
-    if younger or (time.time() - laid > TAKEN_BACK_SECONDS and runs_as_laid(module, there, name)):
+    age = time.time() - laid
+    older = [container for container in there if int(container["createdAt"]) / 1e9 <= laid]
+    if len(older) < len(there) or (age > TAKEN_BACK_SECONDS and runs_as_laid(module, there, name)):
         return unhealthy(pod["health"])
+    # One that no longer serves is being ended by the kubelet, and won't be started again.
+    if "ends" in pod and unhealthy(pod["health"]):
+        ids = [c["id"] for c in older if not runs_as_laid(module, [c], name)]
+        if ids:
+            module.run_command(["crictl", "stop", "-t", str(pod["ends"]), *ids])
     return f"{name} runs from an older manifest, or not at all"
 
 
@@ -88,20 +90,11 @@ def runs_as_laid(module: AnsibleModule, there: list[dict[str, Any]], name: str) 
             continue
         out = module.run_command(["crictl", "inspect", "-o", "json", container["id"]])[1]
         pid = json.loads(out)["info"]["pid"] if out else 0
-        if (PROC / str(pid) / "cmdline").read_text(encoding="utf-8").split("\0")[:-1] == wanted:
-            return True
-    return False
-
-
-def refuses(url: str) -> bool:
-    """Whether nobody listens at a URL's port of this machine."""
-    where = urllib.parse.urlsplit(url)
-    try:
-        socket.create_connection((where.hostname, where.port), timeout=2).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
+        # It may end at any moment.
+        with contextlib.suppress(OSError):
+            line = (PROC / str(pid) / "cmdline").read_text(encoding="utf-8")
+            if line.split("\0")[:-1] == wanted:
+                return True
     return False
 
 

@@ -41,7 +41,9 @@ options:
   payload: {description: "set by the action plugin", type: str}
   absent: {description: "paths that must not exist", type: list, elements: str, default: []}
   units:
-    description: systemd units with C(name), C(restart_on), C(wait_for) (a path that must appear)
+    description:
+      - systemd units with C(name), C(restart_on), C(wait_for) (a path that must appear)
+      - with C(reloads), one that takes up what it reads while it goes on serving
     type: list
     elements: dict
     default: []
@@ -233,7 +235,8 @@ def ensure(unit: dict[str, Any], changed: list[str], *, check_mode: bool) -> boo
             # Its file has been read already, and each reading is a tenth of a second.
             systemctl("enable", "-q", "--no-reload", name)
         if not active or restart:
-            systemctl("restart" if restart else "start", name)
+            anew = "reload-or-restart" if unit.get("reloads") else "restart"
+            systemctl(anew if restart else "start", name)
         wait(unit)
     return True
 
