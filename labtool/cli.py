@@ -43,6 +43,7 @@ COMMANDS = {
     "logs": "a component's log on a node",
     "node": "add, remove or replace a node while the lab serves",
     "image": "bring a container image to all nodes",
+    "upgrade": "another release of Kubernetes, machine by machine, while it serves",
     "certs": "show and renew certificates, replace CAs, make them expire",
     "ports": "every port of a lab: component, address, TLS",
     "etcd": "look at, check, save, restore, recover, judge an etcd",

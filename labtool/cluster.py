@@ -267,7 +267,7 @@ def _missing_objects(topology: Topology, api: Client) -> list[str]:
             missing.append(f"{name} {have}/{len(wanted)}")
     deployment = api.get(Deployment, "coredns", namespace="kube-system")
     want = deployment.spec.replicas or 1
-    have = (deployment.status.availableReplicas or 0) if deployment.status else 0
+    have = _available(deployment)
     if have < want:
         missing.append(f"CoreDNS {have}/{want}")
     return missing
@@ -279,6 +279,14 @@ def _rolled_out(workload: DaemonSet) -> int:
     if not status or (status.observedGeneration or 0) < ((meta.generation or 0) if meta else 0):
         return 0
     return min(status.numberReady or 0, status.updatedNumberScheduled or 0)
+
+
+def _available(workload: Deployment) -> int:
+    """How many of its pods are available, and of its present template."""
+    status, meta = workload.status, workload.metadata
+    if not status or (status.observedGeneration or 0) < ((meta.generation or 0) if meta else 0):
+        return 0
+    return min(status.availableReplicas or 0, status.updatedReplicas or 0)
 
 
 def node_is_ready(status: NodeStatus | None) -> bool:

@@ -21,6 +21,8 @@ from labtool.topology import Node, Topology
 _READY = "ready"
 _LOADING = "loading"
 _ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
+# While an upgrade is under way (labtool.upgrade.record).
+UPGRADE = "upgrade.json"
 
 
 def state(topology: Topology) -> Path:
@@ -155,6 +157,28 @@ def require_loaded(name: str) -> None:
         raise UsageError(
             f"lab {name} is half loaded from its save {save}",
             next_step=f"labtool load {name} {save} --yes",
+        )
+
+
+def upgrading(topology: Topology) -> str:
+    """The release that a lab is being upgraded to; empty where none is under way."""
+    try:
+        text = (state(topology) / UPGRADE).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return str(json.loads(text)["to"])
+
+
+def require_no_upgrade(topology: Topology) -> None:
+    """Stop before something would treat a lab as if all of it were of one release.
+
+    Raises:
+        UsageError: an upgrade is under way.
+    """
+    if release := upgrading(topology):
+        raise UsageError(
+            f"lab {topology.name} is being upgraded to {release}; that comes first",
+            next_step=f"labtool upgrade {topology.name}",
         )
 
 

@@ -148,6 +148,7 @@ def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
     Raises:
         UsageError: something else differs; says what.
     """
+    lab.require_no_upgrade(there)
     # How machines are reached is no part of what a lab is.
     spec = spec.model_copy(update={"ssh": Ssh.model_validate(there.spec.get("ssh", {}))})
     asked = settings.parts(spec.model_dump(mode="json"))
@@ -159,11 +160,13 @@ def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
         if value != has[key]
     }
     if fixed := [key for key in differing if key not in settings.CHANGEABLE]:
+        way = f"choose another --name, or labtool delete {there.name}; only "
+        if fixed == ["kubernetes"]:
+            way = f"labtool upgrade {there.name} --to {asked['kubernetes']}; by create, only "
         raise UsageError(
             f"lab {there.name} is there already and differs in {', '.join(fixed)}",
             cause="\n".join(differing[key] for key in fixed),
-            next_step=f"choose another --name, or labtool delete {there.name}; only "
-            f"{', '.join(settings.CHANGEABLE)} can be changed",
+            next_step=f"{way}{', '.join(settings.CHANGEABLE)} can be changed",
         )
     lab.require_keys(there)
     if differing:

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from labtool import lab
 from labtool.commands.list import summary
 from labtool.console import Console
 from labtool.errors import UsageError
@@ -53,6 +54,8 @@ def command(console: Console, name: str | None, as_json: bool, watch: bool) -> N
     state = summary(topology, machines)
     if remark := journal.remark(topology):
         console.warn(remark)
+    if release := lab.upgrading(topology):
+        console.say(f"on its way to {release}; next: labtool upgrade {topology.name}")
     if as_json:
         console.data({"lab": topology.name, "state": state, "api": api, "nodes": rows})
     else:

@@ -173,7 +173,10 @@ def clock(job: Job) -> Answer:
 
 
 def web(job: Job) -> Answer:
-    """One HTTP request; with `until` again until it has that status or `seconds` passed."""
+    """One HTTP request; with `until` again until it has that status or `seconds` passed.
+
+    With `lines`, only the lines of the answer that begin so: metrics are long.
+    """
     deadline = time.monotonic() + job.get("seconds", 0) * PATIENCE
     while True:
         answer = _web_once(job)
@@ -227,7 +230,10 @@ def _talk(job: Job, url: urllib.parse.SplitResult, sock: socket.socket, answer: 
     connection.request(job.get("method", "GET"), target, body=job.get("body"), headers=headers)
     response = connection.getresponse()
     answer["status"] = response.status
-    answer["body"] = response.read(job.get("limit", 20_000)).decode(errors="replace")
+    body = response.read(job.get("limit", 20_000)).decode(errors="replace")
+    if "lines" in job:
+        body = "\n".join(line for line in body.splitlines() if line.startswith(job["lines"]))
+    answer["body"] = body
 
 
 def port(job: Job) -> Answer:
