@@ -43,11 +43,15 @@ class Playbook:
         name: the file in `playbooks/`, without `.yml`.
         state: the lab's state folder, which holds ansible.cfg and the inventory.
         limit: the machines to act on; all that the playbook names if left out.
+        tags: the plays to run; all if left out.
     """
 
-    def __init__(self, name: str, state: Path, limit: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, state: Path, limit: Sequence[str] = (), tags: Sequence[str] = ()
+    ) -> None:
         self.name = name
-        self._limit = [f"--limit={','.join(limit)}"] if limit else []
+        self._chosen = [f"--limit={','.join(limit)}"] if limit else []
+        self._chosen += [f"--tags={','.join(tags)}"] if tags else []
         self._state = state
         self._log = private_dir(state / "logs") / f"{name}.log"
         self._child: subprocess.Popen[bytes] | None = None
@@ -64,7 +68,7 @@ class Playbook:
                 "LABTOOL_EVENTS_FD": str(write),
             }
         )
-        argv = [sys.executable, "-m", "ansible", "playbook", *self._limit, str(self._path)]
+        argv = [sys.executable, "-m", "ansible", "playbook", *self._chosen, str(self._path)]
         with self._log.open("wb") as log:
             self._log.chmod(0o600)
             self._child = subprocess.Popen(

@@ -11,12 +11,13 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from labtool import __version__, paths
+from labtool import __version__, interrupts, paths
 from labtool.console import Console
 from labtool.errors import LabtoolError
 
@@ -33,15 +34,19 @@ COMMANDS = {
     "stop": "stop a lab's machines; nothing is lost",
     "start": "start a stopped lab",
     "restart": "stop and start a lab",
+    "save": "keep a whole lab as it is now",
+    "load": "bring a lab back as it was saved",
+    "saves": "list, delete, export and import saves",
     "kubeconfig": "add a lab to your kubeconfig, or print its own",
     "kubectl": "run kubectl against a lab",
     "shell": "open a shell on a node",
     "logs": "a component's log on a node",
     "node": "add, remove or replace a node while the lab serves",
     "image": "bring a container image to all nodes",
+    "upgrade": "another release of Kubernetes, machine by machine, while it serves",
     "certs": "show and renew certificates, replace CAs, make them expire",
     "ports": "every port of a lab: component, address, TLS",
-    "etcd": "judge what clients of an etcd saw",
+    "etcd": "look at, check, save, restore, recover, judge an etcd",
     "doctor": "check this machine, with cures",
     "artifacts": "the programs and images that labs are made of",
 }
@@ -99,8 +104,14 @@ def root(ctx: click.Context, quiet: bool) -> None:  # noqa: FBT001 - click passe
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 3 a bug, 130 interrupted."""
+    leave(run, argv)
+
+
+def leave(command: Callable[[list[str] | None], int], argv: list[str] | None) -> NoReturn:
+    """Run a whole program and exit with its code; a Ctrl-C counts to its last line."""
+    interrupts.keep()
     try:
-        code = run(argv)
+        code = command(argv)
     except KeyboardInterrupt:  # in the moment after the command's own end
         code = EXIT_INTERRUPTED
     sys.exit(code)

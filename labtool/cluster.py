@@ -32,15 +32,20 @@ if TYPE_CHECKING:
 READY_SECONDS = 180
 MEMBER_SECONDS = 15
 _ELECTED = ("kube-controller-manager", "kube-scheduler")
-_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 _POLL_SECONDS = 0.2
 
 
-def client(topology: Topology) -> Client:
-    """A client of the lab's API; it is on this machine, so that proxies don't apply."""
+def client(topology: Topology, seconds: float = 10) -> Client:
+    """A client of the lab's API; it is on this machine, so that proxies don't apply.
+
+    Args:
+        topology: the lab.
+        seconds: how long it waits for an answer.
+    """
     lab.require_keys(topology)
     config = KubeConfig.from_file(str(lab.kubeconfig(topology)))
-    return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10))
+    timeout = httpx2.Timeout(seconds * topology.patience)
+    return Client(config=config, trust_env=False, timeout=timeout)
 
 
 def wait_ready(
@@ -56,12 +61,15 @@ def wait_ready(
     Raises:
         WaitTimeoutError: the deadline passed; says what was missing last.
     """
-    deadline = time.monotonic() + READY_SECONDS
+    allowed = READY_SECONDS * topology.patience
+    deadline = time.monotonic() + allowed
     missing = ["the API"]
     # One connection for all polls: each new one costs the few cores a handshake.
     with (
         client(topology) as api,
-        httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct,
+        httpx2.Client(
+            verify=trust(topology), trust_env=False, timeout=5 * topology.patience
+        ) as direct,
     ):
         while missing:
             missing = _missing(topology, direct, api, restarted or Restarted())
@@ -70,16 +78,28 @@ def wait_ready(
             on_progress("; ".join(missing))
             if time.monotonic() > deadline:
                 raise WaitTimeoutError(
-                    f"lab {topology.name} was not ready within {READY_SECONDS} s",
+                    f"lab {topology.name} was not ready within {allowed} s",
                     cause="\n".join(missing),
                     next_step=f"labtool verify {topology.name}",
                 )
             time.sleep(_POLL_SECONDS)
 
 
+def lacks(topology: Topology) -> list[str]:
+    """What keeps the lab from serving at this moment; empty where nothing does."""
+    with (
+        client(topology) as api,
+        httpx2.Client(
+            verify=trust(topology), trust_env=False, timeout=5 * topology.patience
+        ) as direct,
+    ):
+        return _missing(topology, direct, api, Restarted())
+
+
 def serves(topology: Topology) -> bool:
     """Whether each API server is ready now, with a certificate of the lab's CA."""
-    with httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct:
+    timeout = 5 * topology.patience
+    with httpx2.Client(verify=trust(topology), trust_env=False, timeout=timeout) as direct:
         return all(_serves(direct, node.address) for node in topology.masters)
 
 
@@ -90,14 +110,12 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     answers, and each waits twice for 7 s in vain (etcd, server/etcdserver/corrupt.go,
     InitialCheck).
     """
-    trust = _trust(topology, "etcd-ca")
-    client = lab.state(topology) / "pki" / "nodes" / node.name / _ETCD_CLIENT
-    if not client.with_suffix(".crt").exists():
+    known = etcd_trust(topology, node)
+    if known is None:
         return  # the lab was stopped before it was made
-    trust.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
-    deadline = time.monotonic() + MEMBER_SECONDS
+    deadline = time.monotonic() + MEMBER_SECONDS * topology.patience
     # The handshake alone proves nothing: it is answered before the check.
-    with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
+    with httpx2.Client(verify=known, trust_env=False, timeout=1) as peer:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx2.HTTPError):
                 peer.get(f"https://{node.url_host}:{PEER_PORT}/version")
@@ -105,8 +123,19 @@ def wait_for_member(topology: Topology, node: Node) -> None:
             time.sleep(_POLL_SECONDS / 2)
 
 
-def _trust(topology: Topology, authority: str = "ca") -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / f"{authority}.crt")
+def etcd_trust(topology: Topology, node: Node) -> ssl.SSLContext | None:
+    """How to talk to a machine's member of etcd; None where it never got a certificate."""
+    ca, cert, key = lab.etcd_client(topology, node)
+    if not cert.exists():
+        return None
+    known = ssl.create_default_context(cafile=ca)
+    known.load_cert_chain(cert, key)
+    return known
+
+
+def trust(topology: Topology) -> ssl.SSLContext:
+    """Servers with a certificate of the lab's Kubernetes CA."""
+    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 
 def _missing(
@@ -153,6 +182,8 @@ def _stale(api: Client, restarted: Restarted) -> list[str]:
     ]
     if leaderless:
         return [f"a leader among the {leaderless[0]}s"]
+    if not restarted.pods:
+        return []
     pods = [
         pod
         for namespace in ("kube-system", "kube-flannel")
@@ -236,7 +267,7 @@ def _missing_objects(topology: Topology, api: Client) -> list[str]:
             missing.append(f"{name} {have}/{len(wanted)}")
     deployment = api.get(Deployment, "coredns", namespace="kube-system")
     want = deployment.spec.replicas or 1
-    have = (deployment.status.availableReplicas or 0) if deployment.status else 0
+    have = _available(deployment)
     if have < want:
         missing.append(f"CoreDNS {have}/{want}")
     return missing
@@ -248,6 +279,14 @@ def _rolled_out(workload: DaemonSet) -> int:
     if not status or (status.observedGeneration or 0) < ((meta.generation or 0) if meta else 0):
         return 0
     return min(status.numberReady or 0, status.updatedNumberScheduled or 0)
+
+
+def _available(workload: Deployment) -> int:
+    """How many of its pods are available, and of its present template."""
+    status, meta = workload.status, workload.metadata
+    if not status or (status.observedGeneration or 0) < ((meta.generation or 0) if meta else 0):
+        return 0
+    return min(status.availableReplicas or 0, status.updatedReplicas or 0)
 
 
 def node_is_ready(status: NodeStatus | None) -> bool:

@@ -10,6 +10,7 @@ import base64
 import os
 import shlex
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,16 @@ pipelining = True
 _CONTROL_PATH_MAX = 70
 
 
-def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
-    """The `lab` variable: the topology, and what follows from it for every machine."""
+def lab_variable(
+    topology: Topology, state: Path, images: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The `lab` variable: the topology, and what follows from it for every machine.
+
+    Args:
+        topology: the lab.
+        state: its state folder.
+        images: of single components, where they differ from the release's (labtool.upgrade).
+    """
     members = topology.etcd_members
     ca = state / "pki" / "ca.crt"
     return {
@@ -64,7 +73,8 @@ def lab_variable(topology: Topology, state: Path) -> dict[str, Any]:
             f"{name}={str(on).lower()}" for name, on in topology.spec["feature_gates"].items()
         ),
         "no_proxy": _no_proxy(topology),
-        "images": versions.images(topology.versions),
+        "patience": topology.patience,
+        "images": {**versions.images(topology.versions), **(images or {})},
         "etcd_external": topology.etcd_external,
         "families": list(topology.families),
         "loopback": topology.loopback,
@@ -100,7 +110,9 @@ def _node_variable(node: Node) -> dict[str, Any]:
     }
 
 
-def build(topology: Topology, state: Path) -> dict[str, Any]:
+def build(
+    topology: Topology, state: Path, images: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The inventory as plain data."""
     hosts = {
         n.machine: {
@@ -130,7 +142,7 @@ def build(topology: Topology, state: Path) -> dict[str, Any]:
     return {
         "all": {
             "hosts": hosts,
-            "vars": {"lab": lab_variable(topology, state)},
+            "vars": {"lab": lab_variable(topology, state, images)},
             "children": children,
         }
     }
@@ -166,10 +178,10 @@ def _over_ssh(state: Path) -> dict[str, Any]:
     }
 
 
-def write(topology: Topology, state: Path) -> Path:
+def write(topology: Topology, state: Path, images: Mapping[str, str] | None = None) -> Path:
     """Write the inventory and Ansible's configuration; return the configuration's path."""
     folder = private_dir(state / "inventory")
-    text = yaml.safe_dump(build(topology, state), sort_keys=False, width=1000)
+    text = yaml.safe_dump(build(topology, state, images), sort_keys=False, width=1000)
     (folder / "hosts.yml").write_text(text, encoding="utf-8")
     config = state / "ansible.cfg"
     config.write_text(

@@ -7,7 +7,8 @@ flow, and each stage can be repeated from any half state.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.etcd import plan as restores
 from labtool.nodes import journal
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
@@ -52,9 +54,12 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     if spec.provider == "ssh":
         spec = hosts.complete(spec, hosts.read(Path(spec.ssh.inventory)))
     with lab.only_one(spec.lab_name):
+        lab.require_loaded(spec.lab_name)
         topology, new, provider = _decide(spec, console)
+        restores.require_none(topology)
         states = provider.states(topology)
-        provider.prepare(topology, console)
+        with _nothing_left(provider, topology if new else None):
+            provider.prepare(topology, console)
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_server)
@@ -63,7 +68,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
             console.warn(remark)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
-        restarted = _power_on(topology, stopped, provider, console)
+        restarted = power_on(topology, stopped, provider, console)
         if machines_only:
             return Created(topology, new, len(_machines(topology, provider, console)))
         outcome, made = _make(topology, provider, state, console)
@@ -73,6 +78,17 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
     return Created(topology, new, len(made) + len(stopped) + len(outcome.changed))
+
+
+@contextmanager
+def _nothing_left(provider: Provider, new: Topology | None) -> Iterator[None]:
+    """Give the addresses of a new lab back, where what it needs can't be had."""
+    try:
+        yield
+    except BaseException:
+        if new is not None and not new.over_ssh:
+            provider.delete(new.name)
+        raise
 
 
 def _make(
@@ -101,8 +117,10 @@ def _decide(spec: LabSpec, console: Console) -> tuple[Topology, bool, Provider]:
         return _changed(spec, lab.current(there), console), False, provider
     facts = host.gather()
     port = spec.api_port or host.free_port()
-    topology = plan(spec, facts, used_subnets=provider.used_subnets(), api_port=port)
-    _check_host(topology, console)
+    with lab.planning():
+        topology = plan(spec, facts, used_subnets=provider.used_subnets(), api_port=port)
+        _check_host(topology, console)
+        provider.reserve(topology)
     return topology, True, provider
 
 
@@ -130,6 +148,7 @@ def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
     Raises:
         UsageError: something else differs; says what.
     """
+    lab.require_no_upgrade(there)
     # How machines are reached is no part of what a lab is.
     spec = spec.model_copy(update={"ssh": Ssh.model_validate(there.spec.get("ssh", {}))})
     asked = settings.parts(spec.model_dump(mode="json"))
@@ -141,11 +160,13 @@ def _changed(spec: LabSpec, there: Topology, console: Console) -> Topology:
         if value != has[key]
     }
     if fixed := [key for key in differing if key not in settings.CHANGEABLE]:
+        way = f"choose another --name, or labtool delete {there.name}; only "
+        if fixed == ["kubernetes"]:
+            way = f"labtool upgrade {there.name} --to {asked['kubernetes']}; by create, only "
         raise UsageError(
             f"lab {there.name} is there already and differs in {', '.join(fixed)}",
             cause="\n".join(differing[key] for key in fixed),
-            next_step=f"choose another --name, or labtool delete {there.name}; only "
-            f"{', '.join(settings.CHANGEABLE)} can be changed",
+            next_step=f"{way}{', '.join(settings.CHANGEABLE)} can be changed",
         )
     lab.require_keys(there)
     if differing:
@@ -230,29 +251,26 @@ def stop(topology: Topology, provider: Provider, console: Console) -> None:
 def start(topology: Topology, provider: Provider, console: Console) -> None:
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
+        lab.require_loaded(topology.name)
         lab.require_keys(topology)
-        restarted = _power_on(topology, topology.nodes, provider, console)
+        restarted = power_on(topology, topology.nodes, provider, console)
         wait_ready(topology, console, restarted)
 
 
-def _power_on(
+def power_on(
     topology: Topology, machines: Sequence[Node], provider: Provider, console: Console
 ) -> Restarted:
-    """Start machines; those with etcd go on one by one, when the last one's member serves."""
+    """Start machines; return when members of etcd serve that were off."""
     if not machines:
         return Restarted()
-    from labtool import cluster  # noqa: PLC0415 - as above
+    from labtool import members  # noqa: PLC0415 - as above
 
     with console.step(f"Start {topology.name}") as step:
         states = provider.states(topology)
-        members = topology.etcd_members
-        held = [n for n in members[1:] if n in machines and states[n.name] != "running"]
+        held = members.to_hold(topology, machines, states)
         restarted = provider.start(topology, machines, held)
-        for node in held:
-            before = members[members.index(node) - 1]
-            step.update(f"etcd of {before.name}")
-            cluster.wait_for_member(topology, before)
-            provider.release(node)
+        step.update("members of etcd")
+        members.release(topology, provider, held)
         step.update("")
     return restarted
 

@@ -147,6 +147,11 @@ class Topology:
         return tuple(n for n in self.nodes if n.role in CLUSTER)
 
     @property
+    def patience(self) -> int:
+        """How many times longer than usual everything waits that has to do with its machines."""
+        return int(self.spec.get("patience", 1))
+
+    @property
     def over_ssh(self) -> bool:
         """Whether its machines were there before it."""
         return bool(self.spec.get("provider") == "ssh")
@@ -223,9 +228,11 @@ class Topology:
     def fixed(self) -> dict[str, Any]:
         """All of it that stays as it was decided when the lab was made, as plain data."""
         data: dict[str, Any] = json.loads(self.as_json())
-        del data["api_sans"], data["nodes"]
+        # An upgrade changes the versions, `labtool node` the nodes.
+        del data["api_sans"], data["nodes"], data["versions"]
         parts = settings.parts(data["spec"])
-        return data | {"spec": {k: v for k, v in parts.items() if k not in settings.CHANGEABLE}}
+        changing = {*settings.CHANGEABLE, "kubernetes"}
+        return data | {"spec": {k: v for k, v in parts.items() if k not in changing}}
 
     @classmethod
     def read(cls, text: str) -> Topology | None:
@@ -265,10 +272,15 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Machines that were started, and when: what the API says of them from before is stale."""
+    """Machines that were started, and when: what the API says of them from before is stale.
+
+    Attributes:
+        pods: whether their pods were started anew too, and not the control plane alone.
+    """
 
     nodes: frozenset[str] = frozenset()
     since: dt.datetime = _LONG_AGO
+    pods: bool = True
 
     @classmethod
     def now(cls, nodes: Iterable[str]) -> Restarted:
@@ -336,6 +348,12 @@ def revised(there: Topology, spec: LabSpec) -> Topology:
     """A lab that is there, with what may be changed of it as it is asked for now."""
     names = api_sans(spec, there.nodes, there.api_service_address, there.virtual_address)
     return replace(there, spec=spec.model_dump(mode="json"), api_sans=names)
+
+
+def upgraded(there: Topology, versions: Versions) -> Topology:
+    """The same lab with another release of Kubernetes and what goes with it."""
+    spec = {**there.spec, "kubernetes": versions.kubernetes}
+    return replace(there, spec=spec, versions=versions)
 
 
 def _nodes(lab: str, spec: LabSpec, ranges: tuple[str, ...]) -> tuple[Node, ...]:

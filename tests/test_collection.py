@@ -567,7 +567,8 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
     # A change that was taken back: the older container is what the manifest says.
     manifest.write_text("    command:\n    - etcd\n    - --a=b\n    image: x\n", encoding="utf-8")
     os.utime(manifest, (laid - 60,) * 2)
-    rows = {"containers": [{"createdAt": str(int((laid - 90) * 1e9)), "id": "c1"}]}
+    one = {"createdAt": str(int((laid - 90) * 1e9)), "id": "c1", "image": {"image": "sha256:1"}}
+    rows = {"containers": [one]}
     inspected = json.dumps({"info": {"pid": 7}})
     module.answers = {"crictl ps": (0, json.dumps(rows), ""), "crictl inspect": (0, inspected, "")}
     (tmp_path / "7").mkdir()
@@ -583,6 +584,11 @@ def test_rolled_waits_for_a_container_that_is_younger_than_its_manifest(
     assert run(rolled, module, pods=pods, timeout=-1)["failed"] is True
     assert ["crictl", "stop", "-t", "3", "c1"] in module.ran
     monkeypatch.setattr(rolled, "unhealthy", lambda _: "")
+    # With the same command and another image it is the older one.
+    (tmp_path / "7" / "cmdline").write_text("etcd\0--a=b\0", encoding="utf-8")
+    one["image"] = {"image": "sha256:1", "userSpecifiedImage": "y"}
+    module.answers["crictl ps"] = (0, json.dumps(rows), "")
+    assert "older manifest" in run(rolled, module, pods=pods, timeout=-1)["msg"]
     monkeypatch.setattr(rolled, "POLL_SECONDS", 0)
     monkeypatch.setattr(hopeless, "check", lambda *_: running(laid + 1))
     assert run(rolled, module, pods=pods, timeout=60)["waited"] == ["etcd"]

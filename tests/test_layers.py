@@ -29,6 +29,7 @@ GROUND = (
     "paths",
     "process",
     "assets",
+    "skew",
     "versions",
     "console",
     "components",

@@ -64,7 +64,7 @@ def test_an_installed_wheel_works_from_another_folder(wheel: Path, tmp_path: Pat
     target = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        assert "labtool/_assets/artifacts/kubernetes/go.mod" in names
+        assert "labtool/_assets/artifacts/kubernetes/v1.37/go.mod" in names
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     python = venv / "bin" / "python"

@@ -25,6 +25,7 @@ from labtool.errors import LabtoolError
 from labtool.host import HostFacts
 from labtool.render import NodeFile
 from labtool.topology import Node, Topology
+from labtool.versions import DEFAULT, RELEASES, images
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
@@ -55,6 +56,7 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
         {
             "name": "lab",
             "proxy_mode": "iptables",
+            "patience": 10,
             "pki": {"algorithm": "rsa", "extra_sans": ["lab.example"]},
             "network": {"pods": "10.50.0.0/16", "services": "10.60.0.0/16", "domain": "lab.test"},
             "extra_args": {
@@ -568,3 +570,25 @@ def test_a_file_for_each_registry(folder: Path) -> None:
     (place / "x.j2").write_text("{{ registry }}\n", encoding="utf-8")
     made = render.render_tree("thing", {"lab": {"spec": {"registries": {"a": {}, "b:1": {}}}}})
     assert [(f.path, f.content) for f in made] == [("/a/x", b"a\n"), ("/b:1/x", b"b:1\n")]
+
+
+@pytest.mark.parametrize("release", [r for r in RELEASES if r != DEFAULT])
+def test_releases_differ_in_their_versions_alone(release: str, tmp_path: Path) -> None:
+    """Templates have no condition on a release: kubeadm's manifests give the same flags in all."""
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "ca.crt").write_text("the CA's certificate\n", encoding="ascii")
+    texts = []
+    for kubernetes in (release, DEFAULT):
+        asked = spec.build({"topology": "1-master-1-worker", "kubernetes": kubernetes})
+        planned = topology.plan(asked, HOST, used_subnets=(), api_port=6443)
+        nodes = [render_node(planned, n, tmp_path) for n in planned.nodes]
+        texts.append({(n.node.name, f.path): f.content.decode() for n in nodes for f in n.files})
+    old, new = texts
+    assert old.keys() == new.keys()
+    renamed = {
+        image: images(RELEASES[DEFAULT])[name] for name, image in images(RELEASES[release]).items()
+    } | {release: DEFAULT}
+    for place, text in old.items():
+        for before, after in renamed.items():
+            text = text.replace(before, after)  # noqa: PLW2901 - it is what is compared
+        assert text == new[place], place

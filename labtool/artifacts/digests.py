@@ -53,6 +53,8 @@ def part_digest(part: Part) -> str:
     values = {"recipe": PART_RECIPE, "machine": platform.machine(), **asdict(part)}
     # An estimate and a hint; neither changes what comes out.
     del values["seconds"], values["packages"]
+    # Of a folder for each release the first name alone: what lies in it is counted below.
+    values["folder"] = part.folder.partition("/")[0]
     return digest(values, tree(assets.asset("artifacts") / part.folder))
 
 

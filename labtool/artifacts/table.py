@@ -1,7 +1,8 @@
 """What labs are made of: each program with its source, and each image with its content.
 
 A version bump is one line in `labtool.versions` and the go.mod file that pins it;
-tests/artifacts/test_table.py compares the two.
+tests/artifacts/test_table.py compares the two. What differs between releases has a folder for
+each: `artifacts/kubernetes/v1.36`; parts of the same version are built once for all of them.
 """
 
 from __future__ import annotations
@@ -73,8 +74,14 @@ def _kubernetes_ldflags(version: str) -> str:
     return f"{PLAIN} {flags}"
 
 
+def _minor(version: str) -> str:
+    """`v1.37` of `v1.37.2`: patches of a minor follow one another in its folder."""
+    return version.rpartition(".")[0]
+
+
 def _kubernetes(versions: Versions) -> tuple[Part, ...]:
     """Kubernetes itself, and its test image's program from the same modules."""
+    folder = f"kubernetes/{_minor(versions.kubernetes)}"
     server = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
     names = (*server, "kubelet", "kubectl", "kubeadm")
     flags = _kubernetes_ldflags(versions.kubernetes)
@@ -82,7 +89,7 @@ def _kubernetes(versions: Versions) -> tuple[Part, ...]:
         Part(
             name="kubernetes",
             version=versions.kubernetes,
-            folder="kubernetes",
+            folder=folder,
             module=KUBE,
             binaries=tuple(Binary(name, f"{KUBE}/cmd/{name}") for name in names),
             seconds=450,
@@ -91,7 +98,7 @@ def _kubernetes(versions: Versions) -> tuple[Part, ...]:
         Part(
             name="agnhost",
             version=versions.agnhost,
-            folder="kubernetes",
+            folder=folder,
             module=KUBE,
             binaries=(Binary("agnhost", f"{KUBE}/test/images/agnhost"),),
             seconds=20,
@@ -100,7 +107,7 @@ def _kubernetes(versions: Versions) -> tuple[Part, ...]:
         Part(
             name="pause",
             version=versions.pause,
-            folder="kubernetes",
+            folder=folder,
             module=KUBE,
             binaries=(Binary("pause", "build/pause/linux/pause.c"),),
             seconds=1,
@@ -165,7 +172,7 @@ def _services(versions: Versions) -> tuple[Part, ...]:
         Part(
             name="etcd",
             version=versions.etcd,
-            folder="etcd",
+            folder=f"etcd/{_minor(versions.etcd)}",
             module=f"{etcd}/server/v3",
             binaries=(
                 Binary("etcd", f"{etcd}/server/v3"),
@@ -177,7 +184,7 @@ def _services(versions: Versions) -> tuple[Part, ...]:
         Part(
             name="coredns",
             version=versions.coredns,
-            folder="coredns",
+            folder=f"coredns/{versions.coredns}",
             module="github.com/coredns/coredns",
             binaries=(Binary("coredns", "github.com/coredns/coredns"),),
             seconds=110,

@@ -25,7 +25,7 @@ from labtool.certs.renew import (
 )
 from labtool.console import Console
 from labtool.errors import LabtoolError, UsageError
-from labtool.lab import only_one
+from labtool.lab import only_one, require_no_upgrade
 from labtool.pki import Store
 from labtool.pki.leaves import identity_leaves
 from labtool.pki.rotation import Rotation, Stage
@@ -105,6 +105,7 @@ def _under_way(topology: Topology, store: Store, name: str) -> Rotation:
 
 def _require_whole(topology: Topology, provider: Provider) -> None:
     """Stop where the lab doesn't serve: what follows needs it, and would hide why."""
+    require_no_upgrade(topology)
     require_running(topology, provider, [n.name for n in topology.nodes])
     if not cluster.serves(topology):
         raise LabtoolError(

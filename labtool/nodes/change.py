@@ -42,7 +42,7 @@ def alone(topology: Topology, console: Console) -> Iterator[Topology]:
         The lab as the last one left it.
 
     Raises:
-        UsageError: its machines are reached over SSH.
+        UsageError: its machines are reached over SSH, or it is being upgraded.
         LabBusyError: the other one took too long.
     """
     if topology.over_ssh:
@@ -58,6 +58,7 @@ def alone(topology: Topology, console: Console) -> Iterator[Topology]:
             console.say(f"Another labtool is at work on lab {topology.name}; waiting for it.")
             stack.enter_context(lab.only_one(topology.name, QUEUE_SECONDS))
         lab.require_keys(topology)
+        lab.require_no_upgrade(topology)
         yield lab.current(topology)
 
 

@@ -10,7 +10,7 @@ from labtool.networks import IPV4, IPV6, in_url
 from labtool.topology import Node, Topology
 from labtool.verify.balancers import balancer_jobs
 from labtool.verify.etcd_jobs import etcd_jobs, foreign_jobs, members_tried_from
-from labtool.verify.job import ADMIN, KUBELET_CA, PATIENT, PKI, Jobs, command, units, web
+from labtool.verify.job import ADMIN, BUILD, KUBELET_CA, PATIENT, PKI, Jobs, command, units, web
 from labtool.verify.model import is_master
 
 KUBELET_CERT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
@@ -84,6 +84,8 @@ def _node_jobs(topology: Topology, node: Node) -> Jobs:
         "kubelet_healthz": web(f"http://{loopback}:10248/healthz", **PATIENT),
         "kubelet_anonymous": web(f"{kubelet}/pods", ca=KUBELET_CA),
         "kubelet_by_name": web(f"{kubelet}/healthz", ca=KUBELET_CA, name=node.name),
+        "kubelet_version": command("sh", "-c", 'exec "/proc/$(pidof -s kubelet)/exe" --version'),
+        "proxy_build": web(f"http://{loopback}:10249/metrics", **BUILD),
         "proxy_mode": web(f"http://{loopback}:10249/proxyMode", **PATIENT),
         "proxy_healthz": web(f"http://{loopback}:10256/healthz", **PATIENT),
         "endpoint": web(f"https://{topology.endpoint}/readyz", ca=KUBELET_CA, **PATIENT),
@@ -217,6 +219,9 @@ def _control_jobs(topology: Topology) -> Jobs:
     return {
         "scheduler_healthz": web(f"https://{loopback}:10259/healthz", **PATIENT),
         "scheduler_metrics": web(f"https://{loopback}:10259/metrics"),
+        "scheduler_build": web(f"https://{loopback}:10259/metrics", **ADMIN, **BUILD),
+        "kcm_build": web(f"https://{loopback}:10257/metrics", **ADMIN, **BUILD),
+        "kubectl_version": command("kubectl", "version", "--client", "-o", "json"),
         "kcm_healthz": web(f"https://{loopback}:10257/healthz", **PATIENT),
         "kcm_metrics": web(f"https://{loopback}:10257/metrics"),
         "kubeadm_certs": command("kubeadm", "certs", "check-expiration", timeout=20),

@@ -27,6 +27,7 @@ SUITE = (
     "controller_manager",
     "load_balancer",
     "virtual_address",
+    "skew",
     "kubeadm",
     "proxy",
     "flannel",

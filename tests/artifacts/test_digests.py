@@ -42,7 +42,7 @@ def test_the_same_wherever_the_files_lie(versions: Versions, copied_assets: Path
 @pytest.mark.parametrize(
     "name",
     [
-        "artifacts/kubernetes/go.sum",
+        "artifacts/kubernetes/v1.37/go.sum",
         "artifacts/flannel/stub/vpc/v20170312/vpc.go",
         "artifacts/runc/tools.go",
         "templates/node_image/etc/crictl.yaml",
@@ -55,6 +55,14 @@ def test_any_file_counts(versions: Versions, copied_assets: Path, name: str) -> 
     with (copied_assets / name).open("a") as file:
         file.write("\n")
     assert node_image_tag(versions) != before
+
+
+def test_another_releases_modules_do_not_count(versions: Versions, copied_assets: Path) -> None:
+    """A release is not built anew because another one is."""
+    before = node_image_tag(versions)
+    with (copied_assets / "artifacts" / "kubernetes" / "v1.36" / "go.sum").open("a") as file:
+        file.write("\n")
+    assert node_image_tag(versions) == before
 
 
 def test_a_new_file_counts(versions: Versions, copied_assets: Path) -> None:
@@ -75,7 +83,7 @@ def test_packages_and_versions_count(versions: Versions, monkeypatch: pytest.Mon
 def test_only_what_a_part_is_made_of_counts(versions: Versions, copied_assets: Path) -> None:
     """A change in one part doesn't build the others anew."""
     before = {part.name: digests.part_digest(part) for part in parts(versions)}
-    with (copied_assets / "artifacts" / "coredns" / "go.sum").open("a") as file:
+    with (copied_assets / "artifacts" / "coredns" / "v1.14.6" / "go.sum").open("a") as file:
         file.write("\n")
     changed = {p.name for p in parts(versions) if digests.part_digest(p) != before[p.name]}
     assert changed == {"coredns"}

@@ -7,33 +7,60 @@ import re
 import pytest
 
 from labtool import assets
+from labtool.artifacts import builder
 from labtool.artifacts.debian import PACKAGES
 from labtool.artifacts.images import images
-from labtool.artifacts.table import Part, node_files, parts
+from labtool.artifacts.table import KUBE, Part, node_files, parts
 from labtool.versions import DEFAULT, RELEASES, Versions
 
 PARTS = parts(RELEASES[DEFAULT])
+# Of all releases, each part once.
+EVERY = [
+    pytest.param(part, release.kubernetes, id=f"{part.name}-{part.version}")
+    for release in RELEASES.values()
+    for part in parts(release)
+]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda p: p.name)
-def test_go_mod_pins_the_version(part: Part) -> None:
+@pytest.mark.parametrize(("part", "kubernetes"), EVERY)
+def test_go_mod_pins_the_version(part: Part, kubernetes: str) -> None:
     """The version that a part says is the one that is built."""
     text = (assets.asset("artifacts") / part.folder / "go.mod").read_text(encoding="utf-8")
     pinned = re.search(rf"^require {re.escape(part.module)} (\S+)$", text, re.MULTILINE)
     assert pinned, part.module
-    kubernetes = part.folder == "kubernetes"
-    assert pinned.group(1) == (RELEASES[DEFAULT].kubernetes if kubernetes else part.version)
+    assert pinned.group(1) == (kubernetes if part.module == KUBE else part.version)
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda p: p.name)
-def test_what_is_built_is_in_go_sum(part: Part) -> None:
+@pytest.mark.parametrize(("part", "kubernetes"), EVERY)
+def test_what_is_built_is_in_go_sum(part: Part, kubernetes: str) -> None:
     """`go mod tidy` keeps a package's checksums only if tools.go names the package."""
+    del kubernetes
     folder = assets.asset("artifacts") / part.folder
     named = (folder / "tools.go").read_text(encoding="utf-8")
     assert (folder / "go.sum").stat().st_size > 0
     if part.compiler == "go":
         for binary in part.binaries:
             assert f'"{binary.package}"' in named
+
+
+def test_what_all_releases_have_is_built_once() -> None:
+    """One program for each name and version, wherever it is asked for from."""
+    old, new = (
+        {p.name: builder.entry(p).path.name for p in parts(RELEASES[r])}
+        for r in ("v1.36.3", "v1.37.2")
+    )
+    same = {name for name in old if old[name] == new[name]}
+    assert same == {"flannel", "flannel-cni-plugin", "containerd", "runc", "crictl", "cni-plugins"}
+    before = {p.name: builder.entry(p).path.name for p in parts(RELEASES["v1.35.4"])}
+    assert before["etcd"] == old["etcd"]
+
+
+def test_every_folder_of_modules_is_some_releases() -> None:
+    """No release is left over when one is dropped."""
+    home = assets.asset("artifacts")
+    there = {m.parent.relative_to(home).as_posix() for m in home.rglob("go.mod")}
+    used = {part.folder for release in RELEASES.values() for part in parts(release)}
+    assert {folder for folder in there if "/stub/" not in folder} == used
 
 
 def test_names_are_unique() -> None:

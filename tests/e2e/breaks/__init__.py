@@ -12,6 +12,7 @@ from breaks import (
     members,
     network,
     objects,
+    versions,
 )
 from breaks.model import Batch, Break, Step
 
@@ -24,6 +25,7 @@ BATCHES: tuple[Batch, ...] = (
     control_plane.API_SERVER,
     control_plane.OPEN,
     control_plane.CUT_OFF,
+    versions.APART,
     cluster.BALANCER,
     kubelets.STOPPED,
     objects.PODS,

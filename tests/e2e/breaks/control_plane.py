@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from breaks.model import MASTERS, Batch, Break, Step, each, pairs
 
-_API = "$MANIFESTS/kube-apiserver.yaml"
+API = "$MANIFESTS/kube-apiserver.yaml"
 _ETCD = "$MANIFESTS/etcd.yaml"
 _CRYPT = "$PKI/encryption-config.yaml"
 
@@ -52,13 +52,13 @@ def _edit_api() -> str:
     seds = " ".join(f'"{sed}"' for sed, _ in _FLAGS.values())
     return f"""
 other kube-apiserver "$VERSION"
-edit {_API} {seds} "$(remount kube-apiserver | head -1)" "$(remount kube-apiserver | tail -1)"
+edit {API} {seds} "$(remount kube-apiserver | head -1)" "$(remount kube-apiserver | tail -1)"
 """
 
 
 _SERVES = "curl -sf --cacert $PKI/ca.crt https://$ADDRESS:6443/readyz"
 # The old one would take half a minute to let its watches end.
-_RESTARTED = f"""
+RESTARTED = f"""
 sleep 2; kill -KILL "$(cat /root/api-pid)" 2>/dev/null || true
 soon 60 '[ "$(pidof -s kube-apiserver)" != "$(cat /root/api-pid)" ]'
 soon 120 '{_SERVES}'
@@ -106,9 +106,9 @@ API_SERVER = Batch(
                 Step(
                     "m1",
                     "pidof -s kube-apiserver >/root/api-pid\n" + _edit_api(),
-                    f"pidof -s kube-apiserver >/root/api-pid; back {_API}",
-                    wait=_RESTARTED,
-                    healed=_RESTARTED,
+                    f"pidof -s kube-apiserver >/root/api-pid; back {API}",
+                    wait=RESTARTED,
+                    healed=RESTARTED,
                 ),
             ),
             {

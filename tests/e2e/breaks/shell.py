@@ -66,11 +66,19 @@ names() {
 other() {
   old=$(echo "$2" | grep -oE '[0-9]+[.][0-9]+[.][0-9]+')
   last=${old##"${old%?}"}; set -- "$1" "$old" "${old%?}$(((last + 1) % 10))"
+  says "$@"
+}
+
+# says NAME RELEASE OTHER: a copy of a running program that says it is that other release
+says() {
   mkdir -p /root/other
   dots=$(echo "$2" | sed 's/[.]/\\./g')
   sed "s/$dots/$3/g" "/proc/$(pidof -s "$1")/exe" >"/root/other/$1"
   chmod 755 "/root/other/$1"
 }
+
+# later MINORS: $VERSION, so many minors later; as long as it, so that it fits in its place
+later() { echo "$VERSION" | awk -F. -v n="$1" '{print $1 "." $2 + n "." $3}'; }
 
 # remount NAME: sed lines that mount /root/other/NAME over a static pod's program
 remount() {

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import ssl
@@ -75,18 +76,25 @@ def missing(module: AnsibleModule, pod: dict[str, Any]) -> str:
 
 
 def runs_as_laid(module: AnsibleModule, there: list[dict[str, Any]], name: str) -> bool:
-    """Whether a container has the very command of the manifest.
+    """Whether a container has the very command and image of the manifest.
 
     A change that was taken back before the kubelet saw it leaves an older container, rightly.
     """
     text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
     listed = re.search(r"^    command:\n((?:    - .+\n)+)", text, re.MULTILINE)
     wanted = [line[6:] for line in listed[1].splitlines()] if listed else []
+    image = re.search(r"^    image: (\S+)$", text, re.MULTILINE)
     for container in there:
+        # `image` itself is what the kubelet made of it: a digest.
+        if image and container["image"].get("userSpecifiedImage", image[1]) != image[1]:
+            continue
         out = module.run_command(["crictl", "inspect", "-o", "json", container["id"]])[1]
         pid = json.loads(out)["info"]["pid"] if out else 0
-        if (PROC / str(pid) / "cmdline").read_text(encoding="utf-8").split("\0")[:-1] == wanted:
-            return True
+        # It may end at any moment.
+        with contextlib.suppress(OSError):
+            line = (PROC / str(pid) / "cmdline").read_text(encoding="utf-8")
+            if line.split("\0")[:-1] == wanted:
+                return True
     return False
 
 

@@ -1,0 +1,11 @@
+//go:build tools
+
+// Package tools names the programs this module pins, so that `go mod tidy`
+// keeps everything they need in go.mod and go.sum.
+package tools
+
+import (
+	_ "go.etcd.io/etcd/etcdctl/v3"
+	_ "go.etcd.io/etcd/etcdutl/v3"
+	_ "go.etcd.io/etcd/server/v3"
+)
