@@ -89,12 +89,13 @@ def writing(lab: Lab, gap: float) -> Iterator[Writer]:
 
 def test_t38_a_learner_in_the_way_and_a_command_cut_off(lab: Lab, log: Path) -> None:
     """T38: named and taken out. Cut off, or its machine killed, the old lab stays whole."""
-    ghost = f"{lab.addresses['m1'].rpartition('.')[0]}.99"
+    network = lab.addresses["m1"].rpartition(".")[0]
+    ghost, coming = f"{network}.99", f"https://{network}.14:2380"
     lab.etcdctl("m1", "member", "add", "ghost", "--learner", f"--peer-urls=https://{ghost}:2380")
     with writing(lab, 4):
         job = lab.cli.start("node", "add", lab.name, "master", log=log)
         try:
-            until(lambda: "m4" in lab.etcdctl("m1", "member", "list").out, 90, "m4 is entered")
+            until(lambda: coming in lab.etcdctl("m1", "member", "list").out, 90, "m4 is entered")
         finally:
             code = press_ctrl_c(job)
         assert code == 130
