@@ -359,7 +359,7 @@ def test_command(operations: Sequence[Operation], code: int, words: str, tmp_pat
     console = Console(quiet=True)
     result = CliRunner().invoke(command, [str(file)], obj=console)
     assert (result.exit_code, words in result.stdout) == (code, True)
-    result = CliRunner().invoke(command, ["judge", str(file), "--json"], obj=console)
+    result = CliRunner().invoke(command, [str(file), "--json"], obj=console)
     assert json.loads(result.stdout)["verdict"] == ["linearizable", "not linearizable"][code]
 
 
