@@ -13,10 +13,10 @@ from labtool import __version__, lab, parallel, paths
 from labtool.console import Console
 from labtool.errors import LabtoolError, UsageError
 from labtool.providers.docker import DockerProvider
-from labtool.providers.still import Changes, Still
+from labtool.providers.still import Still
 from labtool.saves import shelf, state
 from labtool.saves.shelf import Save
-from labtool.topology import Node, Topology
+from labtool.topology import Topology
 
 # A file system that is full to the last byte harms more than a save is worth.
 _SPARE_BYTES = 64 << 20
@@ -106,25 +106,21 @@ def _copy(
     topology: Topology, still: Still, states: dict[str, str], folder: Path, console: Console
 ) -> tuple[str, float, dict[str, tuple[str, ...]]]:
     """Copy all machines; return the moment, how long they stood still, and what each removed."""
-    with console.step("Machines stand still and are copied") as step:
+    files = {n: folder / shelf.archive(n) for n in topology.nodes}
+    with console.step("Machines stand still") as step:
         with still.frozen(states):
             made, began = dt.datetime.now(dt.UTC), time.monotonic()
-            found = dict(
-                zip(topology.nodes, parallel.each(still.changes, topology.nodes), strict=True)
-            )
-            _require_room(topology, still, found)
-            parallel.each(
-                lambda n: still.read(n, found[n], folder / shelf.archive(n)), topology.nodes
-            )
+            told = parallel.each(still.changes, topology.nodes)
+            found = dict(zip(topology.nodes, told, strict=True))
+            parallel.each(lambda n: still.stage(n, found[n], files[n]), topology.nodes)
             seconds = time.monotonic() - began
-        step.update(f"still for {seconds:.1f} s")
+        step.update(f"{seconds:.1f} s")
+    with console.step("Archives"):
+        sizes = parallel.each(lambda n: still.size(n, found[n]), topology.nodes)
+        require_room(paths.state_dir(), sum(sizes), f"a save of lab {topology.name}")
+        parallel.each(lambda n: still.finish(n, found[n], files[n]), topology.nodes)
     removed = {n.name: c.removed for n, c in found.items() if c.removed}
     return made.isoformat(timespec="milliseconds"), seconds, removed
-
-
-def _require_room(topology: Topology, still: Still, found: dict[Node, Changes]) -> None:
-    sizes = parallel.each(lambda n: still.size(n, found[n]), topology.nodes)
-    require_room(paths.state_dir(), sum(sizes), f"a save of lab {topology.name}")
 
 
 def require_room(where: Path, size: int, what: str) -> None:

@@ -98,15 +98,21 @@ class FakeStill:
         """One file is gone."""
         return Changes(("etc",), ("usr/bin/gone",), ())
 
+    def stage(self, node: Node, _: Changes, target: Path) -> None:
+        """Half a file."""
+        self.world.do(f"stage {node.name}")
+        target.write_bytes(b"changes")
+        target.chmod(0o600)
+
     def size(self, *_: object) -> int:
         """A few bytes."""
         return 1000
 
-    def read(self, node: Node, _: Changes, target: Path) -> None:
-        """A file."""
-        self.world.do(f"read {node.name}")
-        target.write_bytes(b"machine")
-        target.chmod(0o600)
+    def finish(self, node: Node, _: Changes, target: Path) -> None:
+        """The other half."""
+        self.world.do(f"finish {node.name}")
+        with target.open("ab") as stream:
+            stream.write(b"volumes")
 
     def hold(self, machines: Sequence[Node]) -> None:
         """They wait."""
@@ -150,7 +156,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_a_save_is_taken_while_all_stand_still(planned: Topology, world: World) -> None:
     """And says all of itself."""
     made = take.take(planned, QUIET, "whole", replace=False)
-    assert world.did == ["freeze running", "read m1", "thaw"]
+    assert world.did == ["freeze running", "stage m1", "thaw", "finish m1"]
     assert shelf.find("small", "whole") == made
     assert (made.image, made.states, made.lacks) == ("labtool/node:x", {"m1": "running"}, ())
     assert made.removed == {"m1": ("usr/bin/gone",)}
@@ -159,15 +165,16 @@ def test_a_save_is_taken_while_all_stand_still(planned: Topology, world: World) 
     assert take.take(planned, QUIET, "whole", replace=True).made > made.made
 
 
+@pytest.mark.parametrize("moment", ["stage m1", "finish m1"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), LabtoolError("no")])
 def test_whatever_happens_machines_go_on(
-    planned: Topology, world: World, error: BaseException
+    planned: Topology, world: World, error: BaseException, moment: str
 ) -> None:
     """And there is no half save."""
-    world.fails["read m1"] = error
+    world.fails[moment] = error
     with pytest.raises(type(error)):
         take.take(planned, QUIET, "whole", replace=False)
-    assert world.did[-1] == "thaw"
+    assert "thaw" in world.did
     assert shelf.names("small") == []
     assert not shelf.folder("small").exists()
 
@@ -204,7 +211,7 @@ def test_no_room_is_said_while_machines_go_on(
     monkeypatch.setattr(take.shutil, "disk_usage", lambda _: full)
     with pytest.raises(LabtoolError, match=r"takes 0 MB, and .* has 0 MB free"):
         take.take(planned, QUIET, "whole", replace=False)
-    assert world.did == ["freeze running", "thaw"]
+    assert world.did == ["freeze running", "stage m1", "thaw"]
 
 
 # -- load -----------------------------------------------------------------------------
