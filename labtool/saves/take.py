@@ -12,6 +12,8 @@ from pathlib import Path
 from labtool import __version__, lab, parallel, paths
 from labtool.console import Console
 from labtool.errors import LabtoolError, UsageError
+from labtool.etcd import plan as restores
+from labtool.nodes import journal
 from labtool.providers.docker import DockerProvider
 from labtool.providers.still import Still
 from labtool.saves import shelf, state
@@ -40,6 +42,7 @@ def take(topology: Topology, console: Console, name: str, *, replace: bool) -> S
     with lab.only_one(topology.name):
         lab.require_loaded(topology.name)
         lab.require_keys(topology)
+        _require_settled(topology)
         if shelf.place(topology.name, name).exists() and not replace:
             raise UsageError(
                 f"lab {topology.name} has a save {name!r} already",
@@ -55,14 +58,14 @@ def take(topology: Topology, console: Console, name: str, *, replace: bool) -> S
         lacks = _lacks(topology, states)
         with shelf.partial(topology.name, name) as folder:
             state.pack(lab.state(topology), folder / shelf.STATE)
-            image = provider.image(topology.nodes[0])
-            with Still(provider, topology, image) as still:
+            images = {n.name: provider.image(n) for n in topology.nodes}
+            with Still(provider, topology, images[topology.nodes[0].name]) as still:
                 made, seconds, removed = _copy(topology, still, states, folder, console)
             with console.step("Digests") as step:
                 kept = shelf.measured(sorted(folder.glob("*.tar")))
                 step.update(f"{sum(one.size for one in kept) / 1e6:.0f} MB")
             save = Save(
-                lab=topology.name, name=name, made=made, labtool=__version__, image=image,
+                lab=topology.name, name=name, made=made, labtool=__version__, images=images,
                 machine=platform.machine(), lab_data=json.loads(topology.as_json()),
                 states={n: _word(s) for n, s in states.items()}, lacks=tuple(lacks),
                 expires=state.first_end(lab.state(topology)).isoformat(timespec="seconds"),
@@ -84,6 +87,21 @@ def require_containers(topology: Topology) -> None:
             f"the machines of lab {topology.name} were there before it, and so are their disks: "
             "labtool saves labs of containers",
             next_step="take snapshots where the machines come from, all at one moment",
+        )
+
+
+def _require_settled(topology: Topology) -> None:
+    """Stop in the middle of a change: what it is about to do is no part of a save.
+
+    Raises:
+        UsageError: one was cut off; says how to go on with it.
+    """
+    lab.require_no_upgrade(topology)
+    restores.require_none(topology)
+    if change := journal.read(topology):
+        raise UsageError(
+            f"lab {topology.name} is in the middle of a change: {change.verb.value} {change.names}",
+            next_step=change.command(topology.name),
         )
 
 

@@ -17,6 +17,7 @@ from labtool import cluster, engine, host, lab, lifecycle
 from labtool.console import Console
 from labtool.errors import LabtoolError, PreflightError, UsageError
 from labtool.host import HostFacts
+from labtool.nodes import journal
 from labtool.providers.still import Changes
 from labtool.saves import restore, shelf, take
 from labtool.saves.shelf import Save
@@ -68,9 +69,9 @@ class World:
         """Make the network."""
         self.do(f"reserve {topology.subnet}")
 
-    def make(self, topology: Topology, image: str) -> None:
+    def make(self, topology: Topology, images: dict[str, str]) -> None:
         """Make all."""
-        self.do(f"make {topology.name} of {image}")
+        self.do(f"make {topology.name} of {images['m1']}")
 
 
 class FakeStill:
@@ -158,7 +159,8 @@ def test_a_save_is_taken_while_all_stand_still(planned: Topology, world: World) 
     made = take.take(planned, QUIET, "whole", replace=False)
     assert world.did == ["freeze running", "stage m1", "thaw", "finish m1"]
     assert shelf.find("small", "whole") == made
-    assert (made.image, made.states, made.lacks) == ("labtool/node:x", {"m1": "running"}, ())
+    assert (made.images, made.states) == ({"m1": "labtool/node:x"}, {"m1": "running"})
+    assert made.lacks == ()
     assert made.removed == {"m1": ("usr/bin/gone",)}
     with pytest.raises(UsageError, match="already"):
         take.take(planned, QUIET, "whole", replace=False)
@@ -189,6 +191,10 @@ def test_labs_that_cannot_be_saved(planned: Topology, world: World) -> None:
     over_ssh = dataclasses.replace(planned, spec={**planned.spec, "provider": "ssh"})
     with pytest.raises(UsageError, match="were there before it"):
         take.take(over_ssh, QUIET, "whole", replace=False)
+    world.state = "running"
+    journal.write(planned, journal.Change(journal.Verb.ADD, planned.nodes))
+    with pytest.raises(UsageError, match="in the middle of a change"):
+        take.take(planned, QUIET, "whole", replace=False)
     lab.mark_loading(lab.state(planned), "other")
     with pytest.raises(UsageError, match="half loaded"):
         take.take(planned, QUIET, "whole", replace=False)
@@ -261,7 +267,10 @@ def test_an_interrupted_load_is_finished_by_the_same(
         ({"machine": "aarch64"}, "of a machine with aarch64"),
         ({"cgroup": 1}, "control groups v1"),
         ({"networks": ("172.30.0.0/16",)}, "overlaps a network of the container engine 172.30"),
-        ({"image": "labtool/node:old", "has": False}, "lies over node image labtool/node:old"),
+        (
+            {"images": {"m1": "labtool/node:old"}, "has": False},
+            "lies over node image labtool/node:old",
+        ),
         ({"kept": (shelf.Kept("m1.tar", 1, "0"),)}, "damaged"),
     ],
 )
