@@ -412,13 +412,13 @@ def test_the_furthest_of_the_dead_is_replayed(
 
 
 def test_a_drill_of_a_right_etcd(cli: CommandLine, found: Programs, tmp_path: Path) -> None:
-    """The leader killed and everybody defragmented: linearizable; its history is judged so too."""
+    """The leader killed, then cut off, and all defragmented; its history is judged as well."""
     assert found
     history = tmp_path / "history.jsonl"
-    words = ("X2", "X9", "--local", "--for", "2", "--history", str(history), "--json")
+    words = ("X2", "X4", "X9", "--local", "--for", "3", "--history", str(history), "--json")
     done = cli.run("etcd", "drill", *words).data
     assert (done["verdict"], done["same_data"]) == ("linearizable", True)
-    assert [w["fault"] for w in done["faults"]] == ["X2", "X9"]
+    assert [w["fault"] for w in done["faults"]] == ["X2", "X4", "X9"]
     assert done["faults"][0]["without_writes"] > 0
     assert cli.run("etcd", "judge", str(history), "--json").data["operations"] > 100
     assert "there are X1" in cli.run("etcd", "drill", "X99", "--local", code=2).err
