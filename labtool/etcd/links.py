@@ -19,6 +19,8 @@ HOST = "127.0.0.1"
 _PROC = Path("/proc")
 _CHUNK = 65536
 _WAIT_SECONDS = 10.0
+_END_SECONDS = 2.0
+_ROUNDS = 3
 
 # From one member to another, by their names.
 Link = tuple[str, str]
@@ -46,6 +48,7 @@ class Links:
     _cut: frozenset[Link] = frozenset()
     _delay: tuple[frozenset[Link], float, float] = (frozenset(), 0.0, 0.0)
     _ways: list[_Way] = field(default_factory=list)
+    _servers: list[asyncio.Server] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _thread: threading.Thread | None = None
 
@@ -83,11 +86,13 @@ class Links:
 
     async def _serve(self, name: str, port: int) -> None:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
-                await self._connect(name, reader, writer)
-            writer.close()
+            try:
+                with suppress(OSError):
+                    await self._connect(name, reader, writer)
+            finally:
+                writer.transport.abort()
 
-        await asyncio.start_server(connected, HOST, port)
+        self._servers.append(await asyncio.start_server(connected, HOST, port))
 
     async def _connect(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -104,7 +109,8 @@ class Links:
             )
         finally:
             self._ways.remove(way)
-            there.close()
+            for end in way.writers:
+                end.transport.abort()
 
     async def _copy(
         self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -127,12 +133,18 @@ class Links:
 
     async def _close(self) -> None:
         """Let every connection end, so that none is left behind with the loop."""
+        for server in self._servers:
+            server.close()
         await self._break(frozenset(way.link for way in self._ways))
         mine = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            _, late = await asyncio.wait(others, timeout=_END_SECONDS)
+            for task in late:
+                task.cancel()
+        # A transport that was aborted closes its socket in the loop's next round.
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
 
     def _who(self, port: int) -> str:
         """The member whose process has this local port; empty if none does."""
