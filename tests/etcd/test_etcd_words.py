@@ -162,7 +162,9 @@ def test_answers_leave_out_what_is_zero() -> None:
 
 # -- a restore that is under way -----------------------------------------------------------------
 
-PLAN = plan.Plan("20260101T000000Z", "s.db", "", 1_000_000_100, 7, 1_000_000_100, 42, "c1", ("1",))
+PLAN = plan.Plan(
+    "20260101T000000Z", "s.db", "", 1_000_000_100, 7, 1_000_000_100, 42, ("c1",), ("1",)
+)
 
 
 def test_a_plan_is_kept_until_it_is_done(tmp_path: Path) -> None:
