@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labtool import paths
-from labtool.commands.etcd import command
+from labtool.commands.etcd.judge import command
 from labtool.console import Console
 from labtool.errors import UsageError
 from labtool.etcd import history
