@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -334,6 +335,36 @@ def test_new_data_have_new_ids_on_every_member() -> None:
         assert "--initial-cluster-token=labtool-lab-T" in script
         assert "--bump-revision=1000000000 --mark-compacted" in script
         assert script.count(":2380") == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- --data-dir=x\n- --initial-cluster-token=labtool-lab\n- --x=y\n",
+        "--data-dir=x \\\n    --initial-cluster-token=labtool-lab \\\n    --x=y\n",
+    ],
+)
+def test_flags_say_of_which_token_the_ids_are(text: str, tmp_path: Path) -> None:
+    """In a manifest and in a unit; where they aren't, the step fails."""
+    file = tmp_path / "etcd"
+    file.write_text(text)
+    script = hands._NOTE_IDS.format(file=file, token="labtool-lab-T", then="true")
+    subprocess.run(["sh", "-euc", script], check=True)
+    assert file.read_text() == text.replace("token=labtool-lab", "token=labtool-lab-T")
+    file.write_text("")
+    assert subprocess.run(["sh", "-euc", script], check=False).returncode
+
+
+def test_the_token_is_kept_for_those_who_lay_the_flags_again() -> None:
+    """On this machine, as on the members."""
+    reach, machines = with_machines("3-master")
+    lab.save(reach.topology)
+    reach.note_token(Plan("T", "s", "", 0, 0, 0, 0))
+    assert lab.etcd_token(lab.state(reach.topology)) == "labtool-lab-T"
+    assert {"/etc/kubernetes/labtool-stopped/etcd.yaml" in s for _, s in machines.ran} == {True}
+    reach, machines = with_machines("1-master-3-etcd")
+    reach.note_token(Plan("T", "s", "", 0, 0, 0, 0))
+    assert {"systemctl daemon-reload" in s for _, s in machines.ran} == {True}
 
 
 def test_old_data_are_kept_where_that_is_wanted() -> None:
