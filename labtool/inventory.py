@@ -84,7 +84,7 @@ def lab_variable(
         "etcd_endpoints": [f"https://{m.url_host}:2379" for m in members],
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
         "signing_pair": signing_pair(state / "pki"),
-        **({"etcd_token": token} if (token := etcd_token(state)) else {}),
+        "etcd_generation": etcd_token(topology.name, state),
     }
 
 

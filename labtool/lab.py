@@ -131,10 +131,10 @@ def note_etcd_token(topology: Topology, token: str) -> None:
     (state(topology) / _ETCD_IDS).write_text(token, encoding="ascii")
 
 
-def etcd_token(state_folder: Path) -> str:
-    """What the ids of etcd's members are made of; empty where nothing was restored."""
+def etcd_token(name: str, state_folder: Path) -> str:
+    """What the ids of etcd's members are made of: since a restore something else than before."""
     path = state_folder / _ETCD_IDS
-    return path.read_text(encoding="ascii") if path.exists() else ""
+    return path.read_text(encoding="ascii") if path.exists() else f"labtool-{name}"
 
 
 def mark_ready(topology: Topology) -> None:

@@ -360,7 +360,7 @@ def test_the_token_is_kept_for_those_who_lay_the_flags_again() -> None:
     reach, machines = with_machines("3-master")
     lab.save(reach.topology)
     reach.note_token(Plan("T", "s", "", 0, 0, 0, 0))
-    assert lab.etcd_token(lab.state(reach.topology)) == "labtool-lab-T"
+    assert lab.etcd_token("lab", lab.state(reach.topology)) == "labtool-lab-T"
     assert {"/etc/kubernetes/labtool-stopped/etcd.yaml" in s for _, s in machines.ran} == {True}
     reach, machines = with_machines("1-master-3-etcd")
     reach.note_token(Plan("T", "s", "", 0, 0, 0, 0))
