@@ -109,6 +109,8 @@ CASES = (
     Case("S9", WARNING, "a linearizable read in 900.0 ms", one(linear=Read(0.9, "")), "S10"),
     Case("S10", WARNING, "m2: fsync p99 19.9 ms", one(metrics=made_up.metrics(fsync=0.02)), "disk"),
     Case("S10", FAILED, "m2: fsync p99 995.0 ms", one(metrics=made_up.metrics(fsync=1)), "disk"),
+    Case("S10", WARNING, "m2: fsync p99 995.0 ms",
+         one(metrics=made_up.metrics(fsync=1, up=60)), "disk"),
     Case("S10", WARNING, "m2: commit p99 99.5 ms", one(metrics=made_up.metrics(commit=0.1)),
          "disk"),
     Case("S10", WARNING, "round trip to m2 p99 199.0 ms",
