@@ -11,12 +11,13 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from labtool import __version__, paths
+from labtool import __version__, interrupts, paths
 from labtool.console import Console
 from labtool.errors import LabtoolError
 
@@ -100,8 +101,14 @@ def root(ctx: click.Context, quiet: bool) -> None:  # noqa: FBT001 - click passe
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 3 a bug, 130 interrupted."""
+    leave(run, argv)
+
+
+def leave(command: Callable[[list[str] | None], int], argv: list[str] | None) -> NoReturn:
+    """Run a whole program and exit with its code; a Ctrl-C counts to its last line."""
+    interrupts.keep()
     try:
-        code = run(argv)
+        code = command(argv)
     except KeyboardInterrupt:  # in the moment after the command's own end
         code = EXIT_INTERRUPTED
     sys.exit(code)

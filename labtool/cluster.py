@@ -40,7 +40,7 @@ def client(topology: Topology) -> Client:
     """A client of the lab's API; it is on this machine, so that proxies don't apply."""
     lab.require_keys(topology)
     config = KubeConfig.from_file(str(lab.kubeconfig(topology)))
-    return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10))
+    return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10 * topology.patience))
 
 
 def wait_ready(
@@ -56,12 +56,15 @@ def wait_ready(
     Raises:
         WaitTimeoutError: the deadline passed; says what was missing last.
     """
-    deadline = time.monotonic() + READY_SECONDS
+    allowed = READY_SECONDS * topology.patience
+    deadline = time.monotonic() + allowed
     missing = ["the API"]
     # One connection for all polls: each new one costs the few cores a handshake.
     with (
         client(topology) as api,
-        httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct,
+        httpx2.Client(
+            verify=_trust(topology), trust_env=False, timeout=5 * topology.patience
+        ) as direct,
     ):
         while missing:
             missing = _missing(topology, direct, api, restarted or Restarted())
@@ -70,7 +73,7 @@ def wait_ready(
             on_progress("; ".join(missing))
             if time.monotonic() > deadline:
                 raise WaitTimeoutError(
-                    f"lab {topology.name} was not ready within {READY_SECONDS} s",
+                    f"lab {topology.name} was not ready within {allowed} s",
                     cause="\n".join(missing),
                     next_step=f"labtool verify {topology.name}",
                 )
@@ -79,7 +82,8 @@ def wait_ready(
 
 def serves(topology: Topology) -> bool:
     """Whether each API server is ready now, with a certificate of the lab's CA."""
-    with httpx2.Client(verify=_trust(topology), trust_env=False, timeout=5) as direct:
+    timeout = 5 * topology.patience
+    with httpx2.Client(verify=_trust(topology), trust_env=False, timeout=timeout) as direct:
         return all(_serves(direct, node.address) for node in topology.masters)
 
 
@@ -95,7 +99,7 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     if not client.with_suffix(".crt").exists():
         return  # the lab was stopped before it was made
     trust.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
-    deadline = time.monotonic() + MEMBER_SECONDS
+    deadline = time.monotonic() + MEMBER_SECONDS * topology.patience
     # The handshake alone proves nothing: it is answered before the check.
     with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
         while time.monotonic() < deadline:

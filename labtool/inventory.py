@@ -73,6 +73,7 @@ def lab_variable(
             f"{name}={str(on).lower()}" for name, on in topology.spec["feature_gates"].items()
         ),
         "no_proxy": _no_proxy(topology),
+        "patience": topology.patience,
         "images": {**versions.images(topology.versions), **(images or {})},
         "etcd_external": topology.etcd_external,
         "families": list(topology.families),

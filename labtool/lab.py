@@ -169,3 +169,14 @@ def only_one(name: str, seconds: float = 3) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def planning() -> Iterator[None]:
+    """Let nobody choose addresses until those of this lab are reserved in the engine.
+
+    By the cache, which labtools with different state folders share more often than not.
+    """
+    paths.cache_dir().mkdir(parents=True, exist_ok=True)
+    with FileLock(paths.cache_dir() / ".plan.lock"):
+        yield

@@ -23,12 +23,12 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     """Run `./lab ARGS`."""
-    sys.exit(run(sys.argv[1:]))
+    cli.leave(run, None)
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str] | None) -> int:
     """Set the host up as far as `argv` needs it; run it; return the exit code."""
-    own, separator, rest = _split(argv)
+    own, separator, rest = _split(sys.argv[1:] if argv is None else argv)
     install = "--no-install" not in own
     own = [word for word in own if word != "--no-install"]
     words = [word for word in own if not word.startswith("-")]

@@ -7,7 +7,8 @@ flow, and each stage can be repeated from any half state.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     with lab.only_one(spec.lab_name):
         topology, new, provider = _decide(spec, console)
         states = provider.states(topology)
-        provider.prepare(topology, console)
+        with _nothing_left(provider, topology if new else None):
+            provider.prepare(topology, console)
         state = lab.save(topology)
         store = pki.Store(state / "pki", spec.pki.algorithm)
         pki.write_admin_kubeconfig(store, topology.name, topology.api_server)
@@ -73,6 +75,17 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         lab.mark_ready(topology)
         (state / "logs" / "tasks.json").write_text(json.dumps(outcome.seconds, indent=1))
     return Created(topology, new, len(made) + len(stopped) + len(outcome.changed))
+
+
+@contextmanager
+def _nothing_left(provider: Provider, new: Topology | None) -> Iterator[None]:
+    """Give the addresses of a new lab back, where what it needs can't be had."""
+    try:
+        yield
+    except BaseException:
+        if new is not None and not new.over_ssh:
+            provider.delete(new.name)
+        raise
 
 
 def _make(
@@ -101,8 +114,10 @@ def _decide(spec: LabSpec, console: Console) -> tuple[Topology, bool, Provider]:
         return _changed(spec, lab.current(there), console), False, provider
     facts = host.gather()
     port = spec.api_port or host.free_port()
-    topology = plan(spec, facts, used_subnets=provider.used_subnets(), api_port=port)
-    _check_host(topology, console)
+    with lab.planning():
+        topology = plan(spec, facts, used_subnets=provider.used_subnets(), api_port=port)
+        _check_host(topology, console)
+        provider.reserve(topology)
     return topology, True, provider
 
 

@@ -29,7 +29,7 @@ from labtool.errors import LabtoolError
 
 # Fields of lab.yaml that `create` applies to a lab that is there.
 CHANGEABLE = (
-    "pki.extra_sans", "overrides", "extra_args", "feature_gates", "registries", "proxy",
+    "pki.extra_sans", "overrides", "extra_args", "feature_gates", "registries", "proxy", "patience",
 )  # fmt: skip
 _NODE_IMAGE = "node_image"
 _PRIVATE = stat.S_IRWXG | stat.S_IRWXO

@@ -117,6 +117,9 @@ class LabSpec(Strict):
     network: Network = Network()
     pki: Pki = Pki()
     overrides: Overrides = ""
+    patience: Annotated[int, Field(ge=1, le=30)] = Field(
+        1, description="how many times longer than usual to wait: 10 for emulated machines"
+    )
     extra_args: ExtraArgs = ExtraArgs()
     feature_gates: FeatureGates = Field({})
     registries: Registries = Field({})

@@ -147,6 +147,11 @@ class Topology:
         return tuple(n for n in self.nodes if n.role in CLUSTER)
 
     @property
+    def patience(self) -> int:
+        """How many times longer than usual everything waits that has to do with its machines."""
+        return int(self.spec.get("patience", 1))
+
+    @property
     def over_ssh(self) -> bool:
         """Whether its machines were there before it."""
         return bool(self.spec.get("provider") == "ssh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ ROOMY = HostFacts(
     kernel="6.1.0",
     is_root=False,
 )
+
+
+def pytest_configure() -> None:
+    """Give what tests start no width of a terminal; pytest-xdist sets one for its processes."""
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

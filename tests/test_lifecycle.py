@@ -64,6 +64,9 @@ class FakeProvider:
     overlaps = True
     touched = "started"
 
+    def reserve(self, topology: Topology) -> None:
+        """Its network, which the fake has no use for."""
+
     def prepare(self, topology: Topology, console: Console) -> None:
         """Build the image where a machine is missing."""
         del console

@@ -474,7 +474,7 @@ def test_a_refusal_is_told_with_the_way_on(
     fake: FakeEngine,
 ) -> None:
     """What, why, and the next command."""
-    provider._ensure_network(plan("1-node"))
+    provider.reserve(plan("1-node"))
     fake.refuse = refusal
     with pytest.raises(ProviderError) as caught:
         ensure(provider, plan("1-node"), "some")

@@ -56,6 +56,7 @@ CASES: dict[str, tuple[HostFacts, dict[str, Any]]] = {
         {
             "name": "lab",
             "proxy_mode": "iptables",
+            "patience": 10,
             "pki": {"algorithm": "rsa", "extra_sans": ["lab.example"]},
             "network": {"pods": "10.50.0.0/16", "services": "10.60.0.0/16", "domain": "lab.test"},
             "extra_args": {

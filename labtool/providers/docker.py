@@ -134,7 +134,7 @@ class DockerProvider:
     ) -> list[str]:
         """Make what is missing and start what doesn't run; return the machines touched."""
         del step  # it takes a second
-        self._ensure_network(topology)
+        self.reserve(topology)
         states = self.states(topology)
         privileges = self.privileges()
 
@@ -227,7 +227,12 @@ class DockerProvider:
         found: list[dict[str, Any]] = self._client.api.networks(filters={"label": LABEL_TOPOLOGY})
         return found
 
-    def _ensure_network(self, topology: Topology) -> None:
+    def reserve(self, topology: Topology) -> None:
+        """Make the lab's network, so that its addresses are no other lab's.
+
+        Raises:
+            ProviderError: the engine refused.
+        """
         # By exact label: the engine's filter by name takes any part of a name, and so
         # `3-master` would find the network of `3-master-2-worker`.
         label = {"label": f"{LABEL_LAB}={topology.name}"}

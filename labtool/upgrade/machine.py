@@ -184,14 +184,14 @@ def unschedulable(topology: Topology) -> list[str]:
 def _wait_for_kubelet(change: Change, node: Node) -> None:
     """Wait until the API has the node Ready with its new kubelet."""
     wanted = change.then.versions.kubernetes
-    deadline = time.monotonic() + KUBELET_SECONDS
+    seconds = KUBELET_SECONDS * change.then.patience
+    deadline = time.monotonic() + seconds
     with cluster.client(change.then) as api:
         while (seen := _seen(api.get, node.name)) != (wanted, True):
             if time.monotonic() > deadline:
                 version, ready = seen
                 raise WaitTimeoutError(
-                    f"node {node.name} was not Ready with kubelet {wanted} within "
-                    f"{KUBELET_SECONDS} s",
+                    f"node {node.name} was not Ready with kubelet {wanted} within {seconds} s",
                     cause=f"it is {version or 'unknown'}, {'Ready' if ready else 'not Ready'}",
                     next_step=f"labtool logs {change.now.name} {node.name} kubelet",
                 )

@@ -24,7 +24,8 @@ import yaml
 from labtool.verify.model import CheckFailed
 
 Json = dict[str, Any]
-_TIMEOUT = httpx2.Timeout(8.0, connect=3.0)
+_SECONDS = 8.0
+_CONNECT_SECONDS = 3.0
 PATIENCE = 5.0
 # Marks the answer to a call that was made more than once.
 _AGAIN = "labtool_again"
@@ -50,19 +51,25 @@ class ApiRefused(CheckFailed):
 
 
 class Api:
-    """A client of one lab."""
+    """A client of one lab.
 
-    def __init__(self, kubeconfig: Path) -> None:
+    Args:
+        kubeconfig: where it is and who we are there.
+        patience: how many times longer than usual its machines take.
+    """
+
+    def __init__(self, kubeconfig: Path, patience: int = 1) -> None:
         config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         self.server = str(config["clusters"][0]["cluster"]["server"])
         self._http = httpx2.Client(
             base_url=self.server,
             verify=_context(config),
-            timeout=_TIMEOUT,
+            timeout=httpx2.Timeout(_SECONDS * patience, connect=_CONNECT_SECONDS * patience),
             trust_env=False,
             limits=httpx2.Limits(max_connections=24, max_keepalive_connections=24),
         )
         self._dead = ""
+        self._stream_seconds = _SECONDS * patience
         self._lock = threading.Lock()
 
     @property
@@ -176,7 +183,7 @@ class Api:
             raise ApiRefused("GET", path, reply.status_code, _message(reply))
         return str(reply.text)
 
-    def execute(self, pod_path: str, argv: list[str], seconds: float = 8) -> str:
+    def execute(self, pod_path: str, argv: list[str]) -> str:
         """Run a command in a pod, as `kubectl exec` does.
 
         Raises:
@@ -184,10 +191,13 @@ class Api:
         """
         wanted = {"command": argv, "stdout": "true"}
         return self._stream(
-            f"{pod_path}/exec", wanted, _EXEC_PROTOCOL, lambda stream: _read_exec(stream, seconds)
+            f"{pod_path}/exec",
+            wanted,
+            _EXEC_PROTOCOL,
+            lambda stream: _read_exec(stream, self._stream_seconds),
         )
 
-    def forward(self, pod_path: str, port: int, request: str, seconds: float = 8) -> str:
+    def forward(self, pod_path: str, port: int, request: str) -> str:
         """Send one request to a pod's port, as `kubectl port-forward` does; what comes back.
 
         Raises:
@@ -196,9 +206,10 @@ class Api:
 
         def talk(stream: Any) -> str:
             for _ in ("data", "errors"):  # each channel opens with its port
-                stream.receive_bytes(timeout=seconds)
+                stream.receive_bytes(timeout=self._stream_seconds)
             stream.send_bytes(b"\0" + request.encode())
-            return str(stream.receive_bytes(timeout=seconds)[1:].decode(errors="replace"))
+            answer = stream.receive_bytes(timeout=self._stream_seconds)
+            return str(answer[1:].decode(errors="replace"))
 
         path = f"{pod_path}/portforward"
         return self._stream(path, {"ports": str(port)}, _FORWARD_PROTOCOL, talk)

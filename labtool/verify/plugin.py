@@ -27,6 +27,7 @@ from labtool.verify.api import Api
 from labtool.verify.connect import background
 from labtool.verify.model import Check, CheckFailed, Failure, Row
 from labtool.verify.snapshot import Lab, NodeView
+from labtool.verify.waits import BUDGET
 from labtool.verify.world import Cluster
 
 ORDER = "LABTOOL_VERIFY_ORDER"
@@ -50,6 +51,7 @@ class Session:
 
     def __init__(self, order: Order) -> None:
         self.topology = order.topology
+        BUDGET.stretch(order.topology.patience)
         self.wanted = order.rows
         self._events = order.events
         self._lock = threading.Lock()
@@ -78,7 +80,7 @@ class Session:
             if self._api is None:
                 path = paths.lab_dir(self.topology.name) / "pki" / "admin.conf"
                 try:
-                    self._api = Api(path)
+                    self._api = Api(path, self.topology.patience)
                 except OSError as error:
                     raise CheckFailed(
                         f"the lab's kubeconfig {path} can't be read: {error}"
@@ -158,17 +160,18 @@ class Session:
         future = self._ahead.get(row.id)
         if future is None:
             return self.run(row)
+        allowed = ROW_SECONDS * self.topology.patience
         try:
-            return future.result(timeout=ROW_SECONDS)
+            return future.result(timeout=allowed)
         except TimeoutError as error:
-            raise CheckFailed(f"the check did not end within {ROW_SECONDS:.0f} s") from error
+            raise CheckFailed(f"the check did not end within {allowed:.0f} s") from error
 
     def end(self) -> None:
         """Remove what was made."""
         if self._cluster is None:
             return
         self.say("cleaning")
-        if not self._cluster.end(CLEAN_SECONDS):
+        if not self._cluster.end(CLEAN_SECONDS * self.topology.patience):
             self.say("left", what="namespace labtool-verify is still being removed")
 
     # --- failures ---------------------------------------------------------------

@@ -156,7 +156,7 @@ def _events(topology: Topology, rows: Sequence[Row], console: Console) -> Iterat
             )
         os.close(writing)
         try:
-            yield from _read(reading)
+            yield from _read(reading, CHILD_SECONDS * topology.patience)
             code = child.wait(timeout=STOP_SECONDS)
         except BaseException:
             console.say("   removing what verify made in the cluster")
@@ -204,14 +204,14 @@ def _environment(order_file: Path) -> dict[str, str]:
     )
 
 
-def _read(descriptor: int) -> Iterator[dict[str, Any]]:
-    deadline = time.monotonic() + CHILD_SECONDS
+def _read(descriptor: int, seconds: float) -> Iterator[dict[str, Any]]:
+    deadline = time.monotonic() + seconds
     with open(descriptor, encoding="utf-8") as lines:
         for line in lines:
             with contextlib.suppress(ValueError):
                 yield json.loads(line)
             if time.monotonic() > deadline:
-                raise VerifyError(f"the suite of checks did not end within {CHILD_SECONDS:.0f} s")
+                raise VerifyError(f"the suite of checks did not end within {seconds:.0f} s")
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

@@ -32,7 +32,7 @@ def look(topology: Topology, node: Node, wanted: Jobs) -> dict[str, Any]:
         CheckFailed: the node did not answer.
     """
     sent = time.time()
-    line = f"python3 -c {shlex.quote(_PROGRAM)} {shlex.quote(json.dumps(wanted))}"
+    line = shlex.join(["python3", "-c", _PROGRAM, json.dumps(wanted), str(topology.patience)])
     done = host_of(topology, node).run(line)
     if done.rc != 0:
         raise CheckFailed(
@@ -50,7 +50,8 @@ class Look:
 
     def __init__(self, topology: Topology, node: Node, wanted: Jobs) -> None:
         self._node = node
-        self._end = time.monotonic() + ANSWER_SECONDS
+        self._seconds = ANSWER_SECONDS * topology.patience
+        self._end = time.monotonic() + self._seconds
         self._future = background(look, topology, node, wanted)
 
     def answers(self) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class Look:
         except TimeoutError as error:
             raise CheckFailed(
                 f"{self._node.name} (machine {self._node.machine}) did not answer within "
-                f"{ANSWER_SECONDS:.0f} s",
+                f"{self._seconds:.0f} s",
                 tried="to run the probe with python3 on the node",
                 node=self._node.name,
             ) from error

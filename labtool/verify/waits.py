@@ -28,11 +28,17 @@ class Budget:
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
+        self._patience = 1
         self._lock = threading.Lock()
+
+    def stretch(self, patience: int) -> None:
+        """The lab's machines need so many times longer than usual."""
+        self._left *= patience
+        self._patience = patience
 
     def allows(self, seconds: float) -> float:
         """How long one more wait may take."""
-        return seconds if self._left > 0 else min(seconds, SHORT)
+        return (seconds if self._left > 0 else min(seconds, SHORT)) * self._patience
 
     def spend(self, seconds: float) -> None:
         """A wait was in vain."""

@@ -62,7 +62,7 @@ class Cluster:
         if self._made is None:
             raise CheckFailed("nothing was made in the cluster")
         try:
-            left = self._began + READY_SECONDS - time.monotonic()
+            left = self._began + READY_SECONDS * self.topology.patience - time.monotonic()
             self._made.result(timeout=max(left, 0))
         except TimeoutError as error:
             raise CheckFailed("the API took too long to accept the objects of verify") from error
@@ -155,7 +155,8 @@ class Cluster:
         Where a pod never comes up, only the first checks that need it wait for it.
         """
         self.made()
-        left = max(self._made_at + seconds - time.monotonic(), 0.5)
+        patience = self.topology.patience
+        left = max(self._made_at + seconds * patience - time.monotonic(), 0.5) / patience
 
         def look_now() -> Json | None:
             found = self.pods().get(name)

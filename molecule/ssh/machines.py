@@ -21,7 +21,7 @@ import docker
 import yaml
 from docker.types import IPAMConfig, IPAMPool, Mount
 
-from labtool import topology
+from labtool import lab, topology
 from labtool.artifacts import debian
 from labtool.host import gather
 from labtool.providers.docker import DockerProvider
@@ -102,16 +102,17 @@ def network(
     client: docker.DockerClient, provider: DockerProvider, name: str, word: str
 ) -> tuple[Any, str]:
     """Make a network; return it with its range."""
-    free = topology.plan(
-        build({"name": "test"}), gather(), used_subnets=provider.used_subnets(), api_port=1
-    )
-    pool = IPAMPool(subnet=free.subnet, gateway=free.gateway)
-    made = client.networks.create(
-        f"{name}-{word}",
-        ipam=IPAMConfig(pool_configs=[pool]),
-        labels={LABEL: name},
-        internal=word == "lab",  # the way out is the NAT interface's
-    )
+    with lab.planning():
+        free = topology.plan(
+            build({"name": "test"}), gather(), used_subnets=provider.used_subnets(), api_port=1
+        )
+        pool = IPAMPool(subnet=free.subnet, gateway=free.gateway)
+        made = client.networks.create(
+            f"{name}-{word}",
+            ipam=IPAMConfig(pool_configs=[pool]),
+            labels={LABEL: name},
+            internal=word == "lab",  # the way out is the NAT interface's
+        )
     return made, free.subnet
 
 

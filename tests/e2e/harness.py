@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RELEASE = versions.RELEASES[versions.DEFAULT]
 AGNHOST = versions.images(RELEASE)["agnhost"]
 ETCD_PKI = "/etc/kubernetes/pki/etcd"
+# A shell's background jobs ignore Ctrl-C, and so would all that they start.
+_HEED_CTRL_C = ("env", "--default-signal=INT")
 _ETCDCTL = (
     "etcdctl",
     f"--cacert={ETCD_PKI}/ca.crt",
@@ -139,24 +141,18 @@ class CommandLine:
         """Start a labtool command as a job of its own, as a shell does; `log` gets its stderr."""
         with log.open("wb") as sink:
             return subprocess.Popen(
-                [*self.program, *words],
+                [*_HEED_CTRL_C, *self.program, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=sink,
                 env=self.env,
                 cwd=ROOT,
                 start_new_session=True,
-                preexec_fn=_heed_ctrl_c,  # noqa: PLW1509 - no other thread runs here
             )
 
     def state(self, lab: str) -> Path:
         """A lab's state folder."""
         return self.home / "state" / "labs" / lab
-
-
-def _heed_ctrl_c() -> None:
-    """A shell's background jobs ignore Ctrl-C, and so would all that they start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def press_ctrl_c(job: subprocess.Popen[bytes]) -> int:
@@ -183,15 +179,21 @@ def traces(lab: str) -> dict[str, list[str]]:
     return {kind: names for kind, names in found.items() if names}
 
 
+# Of tests that run beside this one.
+_OF_TESTS = ("e2e-", "molecule-", "t-")
+
+
 def everything_there() -> set[str]:
-    """Every container, volume and network of the engine, whosever it is."""
+    """Every container and network of the engine, whosever it is but other tests'."""
     asked = {
         "container": ("ps", "-a", "--format", "{{.Names}}"),
-        "volume": ("volume", "ls", "--format", "{{.Name}}"),
         "network": ("network", "ls", "--format", "{{.Name}}"),
     }
     return {
-        f"{kind} {name}" for kind, words in asked.items() for name in engine(*words).out.split()
+        f"{kind} {name}"
+        for kind, words in asked.items()
+        for name in engine(*words).out.split()
+        if not name.startswith(_OF_TESTS)
     }
 
 

@@ -388,12 +388,12 @@ def test_two_labtools_on_one_lab(ha_lab: Lab, log: Path) -> None:
 # -- two labs -------------------------------------------------------------------------
 
 
-def test_two_labs_side_by_side(ha_lab: Lab, small_lab: Lab) -> None:
+def test_two_labs_side_by_side(worker_lab: Lab, small_lab: Lab) -> None:
     """T10: other subnet, other port, other context; each answers for itself."""
-    one, two = ha_lab.topology, small_lab.topology
+    one, two = worker_lab.topology, small_lab.topology
     for decided in ("subnet", "api_port", "endpoint"):
         assert one[decided] != two[decided]
-    for lab in (ha_lab, small_lab):
+    for lab in (worker_lab, small_lab):
         names = names_of(lab.kubectl("get", "nodes", "-o", "name"))
         assert names == set(lab.cluster_nodes)
         context = ("--context", f"labtool-{lab.name}")
@@ -401,8 +401,8 @@ def test_two_labs_side_by_side(ha_lab: Lab, small_lab: Lab) -> None:
             *kubectl_program(lab), *context, "cluster-info", env=lab.cli.env, timeout=30
         )
         assert str(lab.topology["api_port"]) in server.out
-    unclear = ha_lab.cli.run("status", code=2)
-    assert ha_lab.name in unclear.err
+    unclear = worker_lab.cli.run("status", code=2)
+    assert worker_lab.name in unclear.err
     assert small_lab.name in unclear.err
 
 
@@ -457,17 +457,18 @@ def install_wheel(folder: Path) -> Path:
 
 
 @pytest.mark.engine_restart
-def test_the_engine_restarted(ha_lab: Lab) -> None:
+def test_the_engine_restarted(alone: None, labs: Labs) -> None:
     """T07: the whole engine goes down and comes back; the lab comes back by itself."""
-    restart = how_to_restart_the_engine(ha_lab)
-    before = (ha_lab.machines(), real_addresses(ha_lab))
+    lab = labs.create("3-master", "engine")
+    restart = how_to_restart_the_engine(lab)
+    before = (lab.machines(), real_addresses(lab))
     restart()
     until(lambda: engine("info", code=None).code == 0, 60, "the engine answers")
     running = {"running"}
-    until(lambda: set(ha_lab.states().values()) == running, 60, "the machines run again")
-    ha_lab.run("start")
-    assert (ha_lab.machines(), real_addresses(ha_lab)) == before
-    assert_whole(ha_lab, "after-engine")
+    until(lambda: set(lab.states().values()) == running, 60, "the machines run again")
+    lab.run("start")
+    assert (lab.machines(), real_addresses(lab)) == before
+    assert_whole(lab, "after-engine")
 
 
 def how_to_restart_the_engine(lab: Lab) -> Callable[[], object]:

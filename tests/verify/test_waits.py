@@ -33,3 +33,14 @@ def test_many_waits_in_vain_get_shorter() -> None:
     with pytest.raises(CheckFailed):
         wait("it comes", lambda: None, seconds=60, budget=budget)
     assert time.monotonic() - began < 10
+
+
+def test_patience_stretches_each_wait_and_the_budget() -> None:
+    """A machine that is emulated takes its time."""
+    budget = Budget(1.0)
+    budget.stretch(10)
+    assert budget.allows(5) == 50
+    budget.spend(9)
+    assert budget.allows(5) == 50
+    budget.spend(2)
+    assert budget.allows(5) == 10
