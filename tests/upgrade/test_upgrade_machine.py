@@ -18,7 +18,7 @@ from labtool.host import HostFacts
 from labtool.pki import Store
 from labtool.providers import Provider
 from labtool.topology import Topology, upgraded
-from labtool.upgrade import cargo, machine
+from labtool.upgrade import cargo, machine, static_pods
 from labtool.upgrade.machine import Change
 from labtool.versions import DEFAULT, RELEASES
 
@@ -69,6 +69,7 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(inventory, "write", images)
     monkeypatch.setattr(leader, "move_away", note("move leader"))
     monkeypatch.setattr(machines, "wait_for_balancers", note("balancers"))
+    monkeypatch.setattr(static_pods, "wait", note("static pods"))
     monkeypatch.setattr(drain, "drain", note("drain"))
     monkeypatch.setattr(drain, "uncordon", note("uncordon"))
     monkeypatch.setattr(machine, "_wait_for_kubelet", note("wait"))
@@ -137,7 +138,7 @@ def test_a_kubelet(did: list[str], tmp_path: Path) -> None:
     did.clear()
     on(machine.kubelet, what, "m1")
     assert did[:2] == ["drain", "move leader"]
-    assert did[5:8] == ["wait", "balancers", "uncordon"]
+    assert did[5:9] == ["wait", "static pods", "balancers", "uncordon"]
 
 
 def test_what_was_cordoned_stays_so_and_a_single_node_is_not_drained(
