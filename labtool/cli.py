@@ -34,6 +34,9 @@ COMMANDS = {
     "stop": "stop a lab's machines; nothing is lost",
     "start": "start a stopped lab",
     "restart": "stop and start a lab",
+    "save": "keep a whole lab as it is now",
+    "load": "bring a lab back as it was saved",
+    "saves": "list, delete, export and import saves",
     "kubeconfig": "add a lab to your kubeconfig, or print its own",
     "kubectl": "run kubectl against a lab",
     "shell": "open a shell on a node",
@@ -43,7 +46,7 @@ COMMANDS = {
     "upgrade": "another release of Kubernetes, machine by machine, while it serves",
     "certs": "show and renew certificates, replace CAs, make them expire",
     "ports": "every port of a lab: component, address, TLS",
-    "etcd": "judge what clients of an etcd saw",
+    "etcd": "look at, check, save, restore, recover, judge an etcd",
     "doctor": "check this machine, with cures",
     "artifacts": "the programs and images that labs are made of",
 }

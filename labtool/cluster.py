@@ -32,15 +32,20 @@ if TYPE_CHECKING:
 READY_SECONDS = 180
 MEMBER_SECONDS = 15
 _ELECTED = ("kube-controller-manager", "kube-scheduler")
-_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 _POLL_SECONDS = 0.2
 
 
-def client(topology: Topology) -> Client:
-    """A client of the lab's API; it is on this machine, so that proxies don't apply."""
+def client(topology: Topology, seconds: float = 10) -> Client:
+    """A client of the lab's API; it is on this machine, so that proxies don't apply.
+
+    Args:
+        topology: the lab.
+        seconds: how long it waits for an answer.
+    """
     lab.require_keys(topology)
     config = KubeConfig.from_file(str(lab.kubeconfig(topology)))
-    return Client(config=config, trust_env=False, timeout=httpx2.Timeout(10 * topology.patience))
+    timeout = httpx2.Timeout(seconds * topology.patience)
+    return Client(config=config, trust_env=False, timeout=timeout)
 
 
 def wait_ready(
@@ -63,7 +68,7 @@ def wait_ready(
     with (
         client(topology) as api,
         httpx2.Client(
-            verify=_trust(topology), trust_env=False, timeout=5 * topology.patience
+            verify=trust(topology), trust_env=False, timeout=5 * topology.patience
         ) as direct,
     ):
         while missing:
@@ -80,10 +85,21 @@ def wait_ready(
             time.sleep(_POLL_SECONDS)
 
 
+def lacks(topology: Topology) -> list[str]:
+    """What keeps the lab from serving at this moment; empty where nothing does."""
+    with (
+        client(topology) as api,
+        httpx2.Client(
+            verify=trust(topology), trust_env=False, timeout=5 * topology.patience
+        ) as direct,
+    ):
+        return _missing(topology, direct, api, Restarted())
+
+
 def serves(topology: Topology) -> bool:
     """Whether each API server is ready now, with a certificate of the lab's CA."""
     timeout = 5 * topology.patience
-    with httpx2.Client(verify=_trust(topology), trust_env=False, timeout=timeout) as direct:
+    with httpx2.Client(verify=trust(topology), trust_env=False, timeout=timeout) as direct:
         return all(_serves(direct, _instance(topology, n)) for n in topology.masters)
 
 
@@ -94,14 +110,12 @@ def wait_for_member(topology: Topology, node: Node) -> None:
     answers, and each waits twice for 7 s in vain (etcd, server/etcdserver/corrupt.go,
     InitialCheck).
     """
-    trust = _trust(topology, "etcd-ca")
-    client = lab.state(topology) / "pki" / "nodes" / node.name / _ETCD_CLIENT
-    if not client.with_suffix(".crt").exists():
+    known = etcd_trust(topology, node)
+    if known is None:
         return  # the lab was stopped before it was made
-    trust.load_cert_chain(client.with_suffix(".crt"), client.with_suffix(".key"))
     deadline = time.monotonic() + MEMBER_SECONDS * topology.patience
     # The handshake alone proves nothing: it is answered before the check.
-    with httpx2.Client(verify=trust, trust_env=False, timeout=1) as peer:
+    with httpx2.Client(verify=known, trust_env=False, timeout=1) as peer:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx2.HTTPError):
                 peer.get(f"https://{node.url_host}:{PEER_PORT}/version")
@@ -109,8 +123,19 @@ def wait_for_member(topology: Topology, node: Node) -> None:
             time.sleep(_POLL_SECONDS / 2)
 
 
-def _trust(topology: Topology, authority: str = "ca") -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / f"{authority}.crt")
+def etcd_trust(topology: Topology, node: Node) -> ssl.SSLContext | None:
+    """How to talk to a machine's member of etcd; None where it never got a certificate."""
+    ca, cert, key = lab.etcd_client(topology, node)
+    if not cert.exists():
+        return None
+    known = ssl.create_default_context(cafile=ca)
+    known.load_cert_chain(cert, key)
+    return known
+
+
+def trust(topology: Topology) -> ssl.SSLContext:
+    """Servers with a certificate of the lab's Kubernetes CA."""
+    return ssl.create_default_context(cafile=lab.state(topology) / "pki" / "ca.crt")
 
 
 def _missing(
@@ -157,6 +182,8 @@ def _stale(api: Client, restarted: Restarted) -> list[str]:
     ]
     if leaderless:
         return [f"a leader among the {leaderless[0]}s"]
+    if not restarted.pods:
+        return []
     pods = [
         pod
         for namespace in ("kube-system", "kube-flannel")

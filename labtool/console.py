@@ -11,12 +11,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.console import RenderableType
+from rich.live import Live
 from rich.status import Status
 from rich.text import Text
 
@@ -97,6 +98,29 @@ class Console:
     def data(self, value: Any) -> None:
         """A result for a program: JSON."""
         sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+    def line(self, value: Any) -> None:
+        """One of a row of results for a program: JSON in one line, at once."""
+        sys.stdout.write(json.dumps(value, default=str) + "\n")
+        sys.stdout.flush()
+
+    @contextmanager
+    def screen(self, *, plain: bool = False) -> Iterator[Callable[[RenderableType], None]]:
+        """A function that shows results, each in the place of the one before.
+
+        On a terminal this is a screen of its own, and what was there before comes back at the
+        end; elsewhere, or where `plain`, one follows the other.
+        """
+        if plain or not self._out.is_terminal:
+            yield self._plain
+            return
+        with Live(console=self._out, screen=True, auto_refresh=False) as live:
+            yield lambda renderable: live.update(renderable, refresh=True)
+
+    def _plain(self, renderable: RenderableType) -> None:
+        self._out.print(renderable)
+        self._out.print()
+        sys.stdout.flush()
 
     def raw(self, text: str) -> None:
         """A result as it is."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from labtool import names, paths
 from labtool.errors import LabBusyError, LabtoolError, SpecError, UsageError
-from labtool.topology import Topology
+from labtool.topology import Node, Topology
 
 _READY = "ready"
+_LOADING = "loading"
+_ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 # While an upgrade is under way (labtool.upgrade.record).
 UPGRADE = "upgrade.json"
 
@@ -28,6 +33,16 @@ def state(topology: Topology) -> Path:
 def kubeconfig(topology: Topology) -> Path:
     """The kubeconfig that reaches the lab from this host."""
     return state(topology) / "pki" / "admin.conf"
+
+
+def etcd_client(topology: Topology, member: Node) -> tuple[Path, Path, Path]:
+    """The CA to trust, and the certificate and key by which labtool itself comes to etcd.
+
+    Those of a member's health check; they may not be there yet (labtool.pki).
+    """
+    base = state(topology) / "pki" / "nodes" / member.name / _ETCD_CLIENT
+    ca = state(topology) / "pki" / "etcd-ca.crt"
+    return ca, base.with_suffix(".crt"), base.with_suffix(".key")
 
 
 def require_keys(topology: Topology) -> None:
@@ -120,6 +135,31 @@ def is_ready(topology: Topology) -> bool:
     return (state(topology) / _READY).exists()
 
 
+def mark_loading(folder: Path, save: str) -> None:
+    """Note in a state folder that a save is being put in the lab's place."""
+    (folder / _LOADING).write_text(save, encoding="utf-8")
+
+
+def mark_loaded(topology: Topology) -> None:
+    """Note that this went through to its end."""
+    (state(topology) / _LOADING).unlink(missing_ok=True)
+
+
+def require_loaded(name: str) -> None:
+    """Stop where a load was interrupted: the machines are partly those of before, or bare.
+
+    Raises:
+        UsageError: it was; says how to finish it.
+    """
+    marker = paths.lab_dir(name) / _LOADING
+    if marker.exists():
+        save = marker.read_text(encoding="utf-8")
+        raise UsageError(
+            f"lab {name} is half loaded from its save {save}",
+            next_step=f"labtool load {name} {save} --yes",
+        )
+
+
 def upgrading(topology: Topology) -> str:
     """The release that a lab is being upgraded to; empty where none is under way."""
     try:
@@ -143,8 +183,14 @@ def require_no_upgrade(topology: Topology) -> None:
 
 
 def forget(name: str) -> None:
-    """Remove the state folder."""
-    shutil.rmtree(paths.lab_dir(name), ignore_errors=True)
+    """Remove the state folder, and those that were about to take its place or to go."""
+    for folder in (paths.lab_dir(name), *aside(name)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def aside(name: str) -> tuple[Path, Path]:
+    """Where a state folder is made that will replace the present one, and where that goes."""
+    return paths.labs_dir() / f".{name}.incoming", paths.labs_dir() / f".{name}.outgoing"
 
 
 @contextmanager
@@ -165,9 +211,13 @@ def only_one(name: str, seconds: float = 3) -> Iterator[None]:
         raise LabBusyError(
             f"another labtool is at work on lab {name}", next_step="wait for it, or end it"
         ) from error
+    note = paths.labs_dir() / f".{name}.work"
     try:
+        about = {"pid": os.getpid(), "command": sys.argv[1:], "since": time.time()}
+        note.write_text(json.dumps(about), encoding="utf-8")
         yield
     finally:
+        note.unlink(missing_ok=True)
         lock.release()
 
 
@@ -180,3 +230,14 @@ def planning() -> Iterator[None]:
     paths.cache_dir().mkdir(parents=True, exist_ok=True)
     with FileLock(paths.cache_dir() / ".plan.lock"):
         yield
+
+
+def at_work(name: str) -> dict[str, Any] | None:
+    """The labtool that changes this lab now: its process, words and seconds; None if none does."""
+    try:
+        about = json.loads((paths.labs_dir() / f".{name}.work").read_text(encoding="utf-8"))
+        os.kill(about["pid"], 0)  # of one that was killed, the note stays
+    except (OSError, ValueError, KeyError):
+        return None
+    seconds = round(time.time() - about["since"], 1)
+    return {"pid": about["pid"], "command": about["command"], "seconds": seconds}

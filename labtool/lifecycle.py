@@ -17,6 +17,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.etcd import plan as restores
 from labtool.nodes import journal
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
@@ -53,7 +54,9 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
     if spec.provider == "ssh":
         spec = hosts.complete(spec, hosts.read(Path(spec.ssh.inventory)))
     with lab.only_one(spec.lab_name):
+        lab.require_loaded(spec.lab_name)
         topology, new, provider = _decide(spec, console)
+        restores.require_none(topology)
         states = provider.states(topology)
         with _nothing_left(provider, topology if new else None):
             provider.prepare(topology, console)
@@ -65,7 +68,7 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
             console.warn(remark)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
-        restarted = _power_on(topology, stopped, provider, console)
+        restarted = power_on(topology, stopped, provider, console)
         if machines_only:
             return Created(topology, new, len(_machines(topology, provider, console)))
         outcome, made = _make(topology, provider, state, console)
@@ -248,29 +251,26 @@ def stop(topology: Topology, provider: Provider, console: Console) -> None:
 def start(topology: Topology, provider: Provider, console: Console) -> None:
     """Start all machines of a lab and wait for the cluster."""
     with lab.only_one(topology.name):
+        lab.require_loaded(topology.name)
         lab.require_keys(topology)
-        restarted = _power_on(topology, topology.nodes, provider, console)
+        restarted = power_on(topology, topology.nodes, provider, console)
         wait_ready(topology, console, restarted)
 
 
-def _power_on(
+def power_on(
     topology: Topology, machines: Sequence[Node], provider: Provider, console: Console
 ) -> Restarted:
-    """Start machines; those with etcd go on one by one, when the last one's member serves."""
+    """Start machines; return when members of etcd serve that were off."""
     if not machines:
         return Restarted()
-    from labtool import cluster  # noqa: PLC0415 - as above
+    from labtool import members  # noqa: PLC0415 - as above
 
     with console.step(f"Start {topology.name}") as step:
         states = provider.states(topology)
-        members = topology.etcd_members
-        held = [n for n in members[1:] if n in machines and states[n.name] != "running"]
+        held = members.to_hold(topology, machines, states)
         restarted = provider.start(topology, machines, held)
-        for node in held:
-            before = members[members.index(node) - 1]
-            step.update(f"etcd of {before.name}")
-            cluster.wait_for_member(topology, before)
-            provider.release(node)
+        step.update("members of etcd")
+        members.release(topology, provider, held)
         step.update("")
     return restarted
 

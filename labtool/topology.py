@@ -272,10 +272,15 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Machines that were started, and when: what the API says of them from before is stale."""
+    """Machines that were started, and when: what the API says of them from before is stale.
+
+    Attributes:
+        pods: whether their pods were started anew too, and not the control plane alone.
+    """
 
     nodes: frozenset[str] = frozenset()
     since: dt.datetime = _LONG_AGO
+    pods: bool = True
 
     @classmethod
     def now(cls, nodes: Iterable[str]) -> Restarted:

@@ -201,6 +201,7 @@ def test_list_has_one_word_for_each_lab(
             "kubernetes": "v1.37.2",
             "subnet": "172.30.0.0/24",
             "api": "https://127.0.0.1:40123",
+            "saves": [],
         }
     ]
     assert run(monkeypatch, "list") == 0

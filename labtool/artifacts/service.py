@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,22 +158,29 @@ def ensure_node_image(versions: Versions, console: Console) -> str:
         )
 
 
-def removable(*, everything: bool = False) -> tuple[list[Path], list[str]]:
-    """What no version that this labtool knows needs, or all: cache folders and image tags."""
+def removable(
+    *, everything: bool = False, kept: Collection[str] = ()
+) -> tuple[list[Path], list[str]]:
+    """What no version that this labtool knows needs, or all: cache folders and image tags.
+
+    Args:
+        everything: also what is needed.
+        kept: image tags that something else needs.
+    """
     home = store.parts_dir()
     folders = {path for path in home.iterdir() if path.is_dir()} if home.is_dir() else set()
     tags = set(engines.node_tags())
     if not everything:
         folders -= {builder.entry(part).path for v in RELEASES.values() for part in parts(v)}
         folders.discard(rootfs_entry().path)
-        tags -= {node_image_tag(versions) for versions in RELEASES.values()}
+        tags -= {*kept, *(node_image_tag(versions) for versions in RELEASES.values())}
     return sorted(folders), sorted(tags)
 
 
-def clean(console: Console, *, everything: bool = False) -> None:
+def clean(console: Console, *, everything: bool = False, kept: Collection[str] = ()) -> None:
     """Remove what `removable` names; images that a lab's machines run from stay."""
     with store.only_builder(console):
-        folders, tags = removable(everything=everything)
+        folders, tags = removable(everything=everything, kept=kept)
         for path in folders:
             shutil.rmtree(path)
         used = [tag for tag in tags if not engines.remove_image(tag)]

@@ -11,6 +11,7 @@ from labtool import artifacts
 from labtool.artifacts.store import clock
 from labtool.console import Console
 from labtool.errors import UsageError
+from labtool.saves import shelf
 from labtool.versions import DEFAULT, RELEASES, Versions, resolve
 
 _KUBERNETES = click.option(
@@ -71,7 +72,8 @@ def clean(console: Console, everything: bool, yes: bool) -> None:  # noqa: FBT00
 
     The Go compiler's own cache stays; `go clean -cache -modcache` empties it.
     """
-    folders, tags = artifacts.removable(everything=everything)
+    kept = shelf.images()
+    folders, tags = artifacts.removable(everything=everything, kept=kept)
     if not folders and not tags:
         console.say("nothing to remove")
         return
@@ -81,7 +83,7 @@ def clean(console: Console, everything: bool, yes: bool) -> None:  # noqa: FBT00
         if not console.interactive:
             raise UsageError("this removes what is listed", next_step="add --yes to go on")
         click.confirm("Remove these?", abort=True, err=True)
-    artifacts.clean(console, everything=everything)
+    artifacts.clean(console, everything=everything, kept=kept)
 
 
 def _versions(asked: str) -> Versions:

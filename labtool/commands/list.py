@@ -8,6 +8,7 @@ from rich.table import Table
 from labtool import lab
 from labtool.console import Console
 from labtool.providers import choice
+from labtool.saves import shelf
 from labtool.topology import Topology
 
 
@@ -37,6 +38,7 @@ def command(console: Console, as_json: bool) -> None:  # noqa: FBT001 - click pa
             "kubernetes": t.versions.kubernetes,
             "subnet": t.subnet,
             "api": t.api_server,
+            "saves": shelf.names(t.name),
         }
         for t in choice.labs().values()
     ]
@@ -47,8 +49,9 @@ def command(console: Console, as_json: bool) -> None:  # noqa: FBT001 - click pa
         console.say("There is no lab. next: labtool create 3-master")
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("lab", "state", "nodes", "kubernetes", "subnet", "api"):
+    for column in ("lab", "state", "nodes", "kubernetes", "subnet", "api", "saves"):
         table.add_column(column)
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        *facts, _ = row.values()
+        table.add_row(*map(str, facts), ", ".join(shelf.names(str(row["name"]))) or "-")
     console.show(table)

@@ -12,6 +12,7 @@ from labtool.certs import machines as certified
 from labtool.components import Role
 from labtool.console import Console
 from labtool.errors import LabBusyError, UsageError
+from labtool.nodes import objects
 from labtool.nodes.members import SYNC_SECONDS
 from labtool.providers import Provider
 from labtool.topology import Node, Topology
@@ -101,8 +102,10 @@ def converge(work: Work, topology: Topology, fresh: Sequence[Node] = ()) -> None
         lifecycle.use_new_keys(there, work.provider, store(topology), work.console)
     for node in fresh:
         if node.joins and node.role is Role.MASTER:
-            # Begun for etcd alone, it has looked for its own API server in vain so often that it
-            # would look again only after half a minute.
+            # Begun for etcd alone, its kubelet has looked for its own API server in vain so often
+            # that it would look again only after half a minute. One that begins while its node
+            # is not described yet would admit none of its static pods.
+            objects.wait_registered(topology, node.name)
             work.provider.execute(topology, node, ["systemctl", "restart", "kubelet"])
     lifecycle.wait_ready(there, work.console)
 

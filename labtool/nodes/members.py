@@ -15,6 +15,7 @@ from typing import Any
 
 from labtool.certs.look import ask
 from labtool.errors import LabtoolError, ProviderError, WaitTimeoutError
+from labtool.nodes.quorum import needed
 from labtool.providers import Provider
 from labtool.topology import Node, Topology, peer_url
 from labtool.verify.etcd_jobs import etcdctl
@@ -23,6 +24,7 @@ from labtool.verify.etcd_jobs import etcdctl
 # (server/etcdserver/server.go, HealthInterval), as after a restart of one.
 SETTLE_SECONDS = 30.0
 SYNC_SECONDS = 180.0
+ELECTION_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _PASSING = ("unhealthy cluster", "not enough started members", "timed out", "leader changed")
 _BEHIND = "in sync with leader"
@@ -91,13 +93,25 @@ class Etcd:
         return next((m for m in self.members() if m.peer == peer_url(node)), None)
 
     def alive(self, members: Sequence[Member]) -> list[str]:
-        """The names of those that commit a proposal now."""
+        """The names of those that commit a proposal now.
+
+        They have just agreed on this list; so where fewer than a majority answer, a leader is
+        being elected, and they are asked again.
+        """
+        voters = {m.name for m in members if m.name and not m.learner}
+        deadline = time.monotonic() + ELECTION_SECONDS
+        while True:
+            found = self._alive(members)
+            if len(voters & {*found}) >= needed(len(voters)) or time.monotonic() > deadline:
+                return found
+            time.sleep(_POLL_SECONDS)
+
+    def _alive(self, members: Sequence[Member]) -> list[str]:
         answer = self._answer(self._askable, "endpoint", "health", "--cluster", "-w", "json")
-        text = answer["out"] or next(iter(answer["err"].splitlines()), "")
-        try:
-            healthy = {row["endpoint"] for row in json.loads(text) if row["health"]}
-        except ValueError:
-            healthy = set()
+        # Where one is not well, the table comes on stderr, among the log of its client.
+        lines = [*answer["out"].splitlines(), *answer["err"].splitlines()]
+        table = next((line for line in lines if line.startswith("[{")), "[]")
+        healthy = {row["endpoint"] for row in json.loads(table) if row["health"]}
         return [m.name for m in members if m.client in healthy]
 
     # -- what is done ----------------------------------------------------------------------
@@ -176,7 +190,7 @@ class Etcd:
             count = len(self._topology.etcd_members)
             raise LabtoolError(
                 f"the members of etcd of lab {self._topology.name} don't agree on anything: "
-                f"{count // 2 + 1} of {count} must answer",
+                f"{needed(count)} of {count} must answer",
                 cause=answer["err"],
                 next_step=f"labtool start {self._topology.name}   or   "
                 f"labtool verify {self._topology.name} ETCD",
@@ -194,7 +208,7 @@ class Etcd:
                 last = {"code": 1, "out": "", "err": str(error)}
             else:
                 # A refusal is an answer too; silence is not.
-                if not last["code"] or "etcdserver:" in last["err"]:
+                if not last["code"] or last["out"] or "etcdserver:" in last["err"]:
                     return last
         return last
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator
 
 import httpx2
@@ -17,6 +18,8 @@ from labtool.topology import Node, Topology
 
 _MASTER = "node-role.kubernetes.io/control-plane"
 _NOT_FOUND = 404
+REGISTERED_SECONDS = 60.0
+_POLL_SECONDS = 0.5
 
 
 def ready(topology: Topology) -> set[str]:
@@ -25,20 +28,37 @@ def ready(topology: Topology) -> set[str]:
     Raises:
         LabtoolError: the API doesn't answer, so that nothing can be changed in order.
     """
+    return {
+        n.metadata.name
+        for n in _nodes(topology)
+        if n.metadata and n.metadata.name and cluster.node_is_ready(n.status)
+    }
+
+
+def _nodes(topology: Topology) -> list[KubeNode]:
     try:
         with cluster.client(topology) as api:
-            found = list(api.list(KubeNode))
+            return list(api.list(KubeNode))
     except (ApiError, httpx2.HTTPError, OSError) as error:
         raise LabtoolError(
             f"the API of lab {topology.name} doesn't answer, and a node comes or goes through it",
             cause=str(error),
             next_step=f"labtool start {topology.name}   or   labtool verify {topology.name}",
         ) from error
-    return {
-        n.metadata.name
-        for n in found
-        if n.metadata and n.metadata.name and cluster.node_is_ready(n.status)
-    }
+
+
+def wait_registered(topology: Topology, name: str) -> None:
+    """Wait until a kubelet has told what its node holds; whether it did is seen later.
+
+    Raises:
+        LabtoolError: the API doesn't answer.
+    """
+    deadline = time.monotonic() + REGISTERED_SECONDS
+    while time.monotonic() < deadline:
+        if any(n.metadata and n.metadata.name == name and n.status and n.status.allocatable
+               for n in _nodes(topology)):  # fmt: skip
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def taint(topology: Topology, masters: Iterable[Node], *, on: bool) -> None:

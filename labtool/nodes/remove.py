@@ -115,8 +115,10 @@ def _drain(work: Work, there: Topology, node: Node, patience: Patience) -> None:
     """Drain a node that lives; one that is dead can end none of its pods."""
     if node.role not in CLUSTER:
         return
-    if node.name not in objects.ready(there):
-        work.console.warn(f"{node.name} isn't Ready, so that its pods can't be ended in order")
+    ready = objects.ready(there)
+    # The API learns of a machine's end only after 40 s.
+    if node.name not in ready or machines.state(work.provider, there, node) != "running":
+        work.console.warn(f"{node.name} doesn't live, so that its pods can't be ended in order")
         return
     with work.console.step(f"Drain {node.name}") as step:
         gone = drain.drain(there, node.name, patience, step.update)

@@ -77,6 +77,12 @@ def _empty_file(path: str) -> bytes:
     return buffer.getvalue()
 
 
+def _ranges(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """The ranges of networks, as the engine lists these."""
+    pools = [n.get("IPAM", {}).get("Config") or [] for n in found]
+    return tuple(p["Subnet"] for pool in pools for p in pool if "Subnet" in p)
+
+
 class DockerProvider:
     """The containers, volumes and networks of all labs of one engine.
 
@@ -114,8 +120,12 @@ class DockerProvider:
 
     def used_subnets(self) -> tuple[str, ...]:
         """The networks of this engine, as CIDR."""
-        pools = [n.get("IPAM", {}).get("Config") or [] for n in self._client.api.networks()]
-        return tuple(p["Subnet"] for pool in pools for p in pool if "Subnet" in p)
+        return _ranges(self._client.api.networks())
+
+    def subnets(self, lab: str) -> tuple[str, ...]:
+        """The ranges of one lab's network, as CIDR; none where it has no network."""
+        label = {"label": f"{LABEL_LAB}={lab}"}
+        return _ranges(self._client.api.networks(filters=label))
 
     def states(self, topology: Topology) -> dict[str, str]:
         """Each node's state by its name: the engine's word, or `missing`."""
@@ -148,6 +158,16 @@ class DockerProvider:
         wanted = topology.nodes if machines is None else machines
         waiting = [n for n in wanted if states[n.name] != "running"]
         return self._each(bring_up, waiting)
+
+    def make(self, topology: Topology, image: str) -> None:
+        """Make all machines of one image; start none. The network is there (`reserve`)."""
+        self._image = image
+        privileges = self.privileges()
+        self._each(lambda n: self._create(topology, n, privileges), topology.nodes)
+
+    def image(self, node: Node) -> str:
+        """The name of the image that a machine was made of."""
+        return str(self._client.api.inspect_container(node.machine)["Config"]["Image"])
 
     def start(
         self, topology: Topology, machines: Sequence[Node], held: Sequence[Node] = ()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 from lightkube import Client, KubeConfig
@@ -137,13 +137,15 @@ class CommandLine:
         argv = (*self.program, *words)
         return execute(*argv, code=code, env=whole, stdin=stdin, cwd=cwd, timeout=timeout)
 
-    def start(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
+    def start(
+        self, *words: str, log: Path, out: IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a labtool command as a job of its own, as a shell does; `log` gets its stderr."""
         with log.open("wb") as sink:
             return subprocess.Popen(
                 [*_HEED_CTRL_C, *self.program, *words],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=out or subprocess.DEVNULL,
                 stderr=sink,
                 env=self.env,
                 cwd=ROOT,

@@ -1,4 +1,4 @@
-"""labtool etcd: what can be proven of an etcd."""
+"""labtool etcd judge: what can be proven of an etcd."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ EXIT_UNKNOWN = 4
 _SHOWN = 10
 
 
-@click.group()
-def command() -> None:
-    """What can be proven of an etcd, in a lab or anywhere."""
-
-
-@command.command(
+@click.command(
     "judge",
     epilog="""\b
 Examples:
@@ -37,7 +32,7 @@ Exit code: 0 linearizable, 1 not, 4 not decided in that time.""",
 @click.option("--seconds", default=60.0, show_default=True, help="How long to search at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.pass_obj
-def judge_command(console: Console, file: Path, seconds: float, as_json: bool) -> None:  # noqa: FBT001
+def command(console: Console, file: Path, seconds: float, as_json: bool) -> None:  # noqa: FBT001
     """Say whether one etcd can explain what clients saw.
 
     FILE has one operation a line; docs/etcd.md describes the form.

@@ -188,6 +188,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(certified, "wait_for_balancers", lambda _, n: made.do(f"balanced {n.name}"))
     monkeypatch.setattr(drain, "drain", drained)
     monkeypatch.setattr(objects, "ready", lambda _: set(made.states) - made.dead)
+    monkeypatch.setattr(objects, "wait_registered", lambda *_: None)
     monkeypatch.setattr(objects, "forget", lambda _, name: made.do(f"forget {name}"))
     monkeypatch.setattr(
         objects, "taint", lambda *_, on: made.do(f"{'taint' if on else 'untaint'} masters")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -47,6 +48,7 @@ def etcd(three_masters: Topology, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         monkeypatch.setattr(members, "ask", ask)
         monkeypatch.setattr(members, "_POLL_SECONDS", 0.01)
         monkeypatch.setattr(members, "SETTLE_SECONDS", 0.1)
+        monkeypatch.setattr(members, "ELECTION_SECONDS", 0.1)
         return Etcd(NOBODY, three_masters, but)
 
     return make
@@ -93,11 +95,25 @@ def test_who_is_alive_is_read_though_one_is_not(
 ) -> None:
     """etcdctl ends with an error then, and has written its table to either stream."""
     rows = [{"endpoint": "https://m1:2379", "health": True}, {"endpoint": "x", "health": False}]
-    said = {"code": 1, "out": "", "err": ""} | {stream: json.dumps(rows) + "\n"}
+    said = {"code": 1, "out": "", "err": ""} | {
+        stream: '{"level":"warn"}\n' + json.dumps(rows) + "\n"
+    }
     made = etcd(lambda *_: said)
     listed = [Member("1", n, "", f"https://{n}:2379", learner=False) for n in ("m1", "m2")]
-    assert made.alive(listed) == ["m1"]
+    listed += [replace(listed[0], client="https://m1:2379", name="m3")]
+    assert made.alive(listed) == ["m1", "m3"]
     assert etcd(lambda *_: no("no table")).alive(listed) == []
+
+
+def test_an_election_is_no_death(etcd: Callable[[Answer], Etcd]) -> None:
+    """They have just agreed on something, so that a majority must be there."""
+    row = {"endpoint": "https://m1:2379", "health": False}
+    answers = [
+        {"code": 1, "out": json.dumps([row]), "err": ""},
+        ok(json.dumps([row | {"health": 1}])),
+    ]
+    listed = [Member("1", "m1", "", "https://m1:2379", learner=False)]
+    assert etcd(lambda *_: answers.pop(0)).alive(listed) == ["m1"]
 
 
 def test_what_passes_is_waited_for(etcd: Callable[[Answer], Etcd], three_masters: Topology) -> None:

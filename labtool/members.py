@@ -1,0 +1,79 @@
+"""Lets several members of etcd start at the same moment, which they don't stand by themselves.
+
+Before a member serves it asks the others for a hash of their data. One that listens and doesn't
+serve yet lets it wait for 7 s, twice (etcd, server/etcdserver/corrupt.go, InitialCheck); one that
+refuses the connection doesn't. So machines that are started together refuse each other's members
+until all of them serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from labtool import cluster, parallel
+from labtool.networks import IPV4, family
+from labtool.providers import Provider
+from labtool.topology import PEER_PORT, Node, Topology
+
+_TABLE = "inet labtool_start"
+
+
+def to_hold(topology: Topology, machines: Sequence[Node], states: Mapping[str, str]) -> list[Node]:
+    """The machines among those to be started whose members would wait for each other."""
+    off = [n for n in machines if n in topology.etcd_members and states[n.name] != "running"]
+    return off if len(off) > 1 else []
+
+
+def release(topology: Topology, provider: Provider, held: Sequence[Node]) -> None:
+    """Let machines with members go on that are held, and wait until these serve.
+
+    Args:
+        topology: the lab.
+        provider: holds them.
+        held: the machines; other members serve already, or never will.
+    """
+    if not held:
+        return
+    if all(parallel.each(lambda n: _part(topology, provider, n, held), held)):
+        parallel.each(provider.release, held)
+        parallel.each(lambda n: cluster.wait_for_member(topology, n), held)
+        delete = ["nft", "delete", "table", *_TABLE.split()]
+        parallel.each(lambda n: provider.execute(topology, n, delete), held)
+        return
+    for number, node in enumerate(held):
+        if number:
+            cluster.wait_for_member(topology, held[number - 1])
+        provider.release(node)
+
+
+def _part(topology: Topology, provider: Provider, node: Node, held: Sequence[Node]) -> bool:
+    """Keep the others' members away from a machine; False where its kernel can't."""
+    others = [address for n in held if n != node for address in n.addresses]
+    seconds = round(cluster.MEMBER_SECONDS * topology.patience) + 1
+    return provider.execute(topology, node, ["nft", rules(others, seconds)]).code == 0
+
+
+def rules(addresses: Sequence[str], seconds: int) -> str:
+    """What refuses connections of these addresses to the port of peers.
+
+    It ends by itself, so that a labtool that was killed leaves no lab without a quorum.
+    """
+    kinds = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+    by_header: dict[str, list[str]] = {}
+    for address in addresses:
+        header = "ip" if family(address) == IPV4 else "ip6"
+        by_header.setdefault(header, []).append(f"{address} timeout {seconds}s")
+    lines = [
+        f"set peers_{header} {{ type {kinds[header]}; flags timeout; "
+        f"elements = {{ {', '.join(of)} }} }}"
+        for header, of in by_header.items()
+    ]
+    lines += ["chain input {", "type filter hook input priority -10"]
+    lines += [
+        f"{header} saddr @peers_{header} tcp dport {PEER_PORT} reject with tcp reset"
+        for header in by_header
+    ]
+    # Made, removed and made: whatever an earlier start has left.
+    return "\n".join(
+        [f"table {_TABLE}", f"delete table {_TABLE}", f"table {_TABLE} {{", *lines, "}", "}"]
+    )
