@@ -100,7 +100,7 @@ def serves(topology: Topology) -> bool:
     """Whether each API server is ready now, with a certificate of the lab's CA."""
     timeout = 5 * topology.patience
     with httpx2.Client(verify=trust(topology), trust_env=False, timeout=timeout) as direct:
-        return all(_serves(direct, node.address) for node in topology.masters)
+        return all(_serves(direct, _instance(topology, n)) for n in topology.masters)
 
 
 def wait_for_member(topology: Topology, node: Node) -> None:

@@ -21,13 +21,15 @@ from lightkube.resources.core_v1 import Pod
 
 from labtool import cluster, lab
 from labtool.errors import LabtoolError
+from labtool.etcd.answers import Status
+from labtool.etcd.client import Client, Proof
+from labtool.etcd.target import url_of
 from labtool.networks import in_url
 from labtool.providers import Provider
 from labtool.topology import API_PORT, Node, Topology
 
 _T = TypeVar("_T")
 SECONDS = 1.5
-_ETCD_PORT = 2379
 _STATS_PORT = 8404
 _ELECTED = ("kube-controller-manager", "kube-scheduler")
 SILENT = "no answer"
@@ -120,48 +122,38 @@ def _server(topology: Topology, node: Node) -> str:
     return _or_silent(ask, SILENT)
 
 
-def _member(topology: Topology, node: Node) -> dict[str, Any]:
-    """One member's own status; empty where it doesn't answer."""
+def _member(topology: Topology, node: Node) -> Status | None:
+    """One member's own status; None where it doesn't answer."""
+    ca, cert, key = lab.etcd_client(topology, node)
 
-    def ask() -> dict[str, Any]:
-        trust = cluster.etcd_trust(topology, node)
-        if trust is None:
-            return {}
-        with httpx2.Client(verify=trust, trust_env=False, timeout=SECONDS) as direct:
-            url = f"https://{node.url_host}:{_ETCD_PORT}/v3/maintenance/status"
-            status: dict[str, Any] = direct.post(url, json={}).raise_for_status().json()
-        return status
+    def ask() -> Status | None:
+        with Client(url_of(node), Proof(ca, cert, key).context()) as member:
+            return member.status()
 
-    return _or_silent(ask, {})
+    return _or_silent(ask, None)
 
 
-def judged(answers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each member's role in a word, from what each says of itself.
-
-    Args:
-        answers: etcd's StatusResponse by the machine's name; empty where there was none.
-    """
-    return {name: _judged(answer) for name, answer in answers.items()}
+def judged(statuses: dict[str, Status | None]) -> dict[str, dict[str, Any]]:
+    """Each member's role in a word, from what each says of itself; None where it says nothing."""
+    return {name: _judged(status) for name, status in statuses.items()}
 
 
-def _judged(answer: dict[str, Any]) -> dict[str, Any]:
-    if "header" not in answer:
+def _judged(status: Status | None) -> dict[str, Any]:
+    if status is None:
         return {"role": SILENT}
-    # What is zero or false is left out of the JSON.
-    leader = answer.get("leader", "0")
     role = "follower"
-    if answer.get("isLearner"):
+    if status.learner:
         role = "learner"
-    elif leader == "0":
+    elif status.leader == "0":
         role = "no leader"
-    elif leader == answer["header"]["member_id"]:
+    elif status.leader == status.member:
         role = "leader"
     return {
         "role": role,
-        "revision": int(answer["header"].get("revision", 0)),
-        "term": int(answer.get("raftTerm", 0)),
-        "bytes": int(answer.get("dbSize", 0)),
-        "errors": list(answer.get("errors", ())),
+        "revision": status.revision,
+        "term": status.term,
+        "bytes": status.size,
+        "errors": list(status.errors),
     }
 
 

@@ -12,9 +12,11 @@ import pytest
 from labtool import cli, lab, live
 from labtool.commands import status
 from labtool.errors import UsageError
+from labtool.etcd.answers import Status
 from labtool.providers import choice
 from labtool.topology import Topology
 
+LEADER = Status.read({"header": {"member_id": "7"}, "leader": "7"})
 STATS = """\
 # pxname,svname,status,weight
 kubernetes_api,FRONTEND,OPEN,
@@ -35,7 +37,7 @@ def test_members_of_etcd_in_a_word() -> None:
         "m4": {"header": {"member_id": "9"}},
         "m5": {},
     }
-    said = live.judged(answers)
+    said = live.judged({n: Status.read(a) if a else None for n, a in answers.items()})
     roles = {name: member["role"] for name, member in said.items()}
     assert roles == {
         "m1": "leader", "m2": "follower", "m3": "learner", "m4": "no leader", "m5": "no answer",
@@ -92,7 +94,7 @@ def watched(three_masters: Topology, monkeypatch: pytest.MonkeyPatch) -> list[st
             "api": "ready", "doing": {"pid": 1, "command": ["load", "whole"], "seconds": 3.0},
             "kubernetes": {"m1": "Ready", "m2": "Ready", "m3": "NotReady"},
             "components": {"m1": {"kube-apiserver": "ready", "kube-scheduler": "leader"}},
-            "etcd": live.judged({"m1": {"header": {"member_id": "7"}, "leader": "7"}, "m3": {}}),
+            "etcd": live.judged({"m1": LEADER, "m3": None}),
             "backends": {"lb1": {"m1": "UP", "m3": "DOWN"}},
         }  # fmt: skip
 

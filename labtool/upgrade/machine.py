@@ -24,6 +24,7 @@ from labtool.errors import LabtoolError, WaitTimeoutError
 from labtool.pki import Store
 from labtool.providers import Provider
 from labtool.topology import Node, Topology
+from labtool.upgrade import static_pods
 from labtool.upgrade.cargo import Cargo
 from labtool.verify import registry
 from labtool.versions import images
@@ -123,7 +124,7 @@ def kubelet(change: Change, node: Node, say: Say) -> None:
     if not alone:
         drain.drain(change.now, node.name, change.patience, say)
     if node in change.now.etcd_members:
-        # A new kubelet may start its static pods anew.
+        # A kubelet of another minor starts its static pods anew (labtool.upgrade.static_pods).
         leader.move_away(change.provider, change.now, node)
     say("programs")
     cargo = change.cargo(node)
@@ -133,6 +134,8 @@ def kubelet(change: Change, node: Node, say: Say) -> None:
     say("the kubelet")
     _wait_for_kubelet(change, node)
     if node.role is Role.MASTER:
+        say("its static pods")
+        static_pods.wait(change.provider, change.then, node)
         say("the load balancer")
         machines.wait_for_balancers(_restart(change), node)
     if not alone and node.name not in change.cordoned:
@@ -184,14 +187,14 @@ def unschedulable(topology: Topology) -> list[str]:
 def _wait_for_kubelet(change: Change, node: Node) -> None:
     """Wait until the API has the node Ready with its new kubelet."""
     wanted = change.then.versions.kubernetes
-    deadline = time.monotonic() + KUBELET_SECONDS
+    seconds = KUBELET_SECONDS * change.then.patience
+    deadline = time.monotonic() + seconds
     with cluster.client(change.then) as api:
         while (seen := _seen(api.get, node.name)) != (wanted, True):
             if time.monotonic() > deadline:
                 version, ready = seen
                 raise WaitTimeoutError(
-                    f"node {node.name} was not Ready with kubelet {wanted} within "
-                    f"{KUBELET_SECONDS} s",
+                    f"node {node.name} was not Ready with kubelet {wanted} within {seconds} s",
                     cause=f"it is {version or 'unknown'}, {'Ready' if ready else 'not Ready'}",
                     next_step=f"labtool logs {change.now.name} {node.name} kubelet",
                 )

@@ -114,7 +114,7 @@ def _wait_for_api_servers(topology: Topology) -> None:
     Raises:
         WaitTimeoutError: one doesn't.
     """
-    deadline = time.monotonic() + SERVE_SECONDS
+    deadline = time.monotonic() + SERVE_SECONDS * topology.patience
     while not cluster.serves(topology):
         if time.monotonic() > deadline:
             raise WaitTimeoutError(

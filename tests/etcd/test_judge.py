@@ -357,9 +357,9 @@ def test_command(operations: Sequence[Operation], code: int, words: str, tmp_pat
     file = tmp_path / "history.jsonl"
     file.write_text(lines(*operations) + "\n\n")
     console = Console(quiet=True)
-    result = CliRunner().invoke(command, ["judge", str(file)], obj=console)
+    result = CliRunner().invoke(command, [str(file)], obj=console)
     assert (result.exit_code, words in result.stdout) == (code, True)
-    result = CliRunner().invoke(command, ["judge", str(file), "--json"], obj=console)
+    result = CliRunner().invoke(command, [str(file), "--json"], obj=console)
     assert json.loads(result.stdout)["verdict"] == ["linearizable", "not linearizable"][code]
 
 

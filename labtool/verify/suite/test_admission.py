@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from labtool.verify.world import Cluster
 
 FORBIDDEN = 403
+# The balancer may choose an API server whose node doesn't know the webhook's Service yet.
+NOT_REACHED = "failed calling webhook"
 DRY = "?dryRun=All"
 
 
@@ -113,7 +115,7 @@ def _webhook_answers(cluster: Cluster) -> None:
             cluster.api.create(f"{CORE}/configmaps{DRY}", _config_map("try", {"a": "b"}))
         except ApiRefused as error:
             last[:] = [error.message]
-            return "failed calling webhook" not in error.message
+            return NOT_REACHED not in error.message
         return True
 
     wait("the API server reaches the webhook", called, seconds=12, last=lambda: "".join(last))
@@ -134,12 +136,13 @@ def test_validating(cluster: Cluster) -> None:
         try:
             cluster.api.create(f"{CORE}/configmaps{DRY}", body)
         except ApiRefused as error:
-            return error.message
+            last[:] = [error.message]
+            return "" if NOT_REACHED in error.message else error.message
+        last[:] = ["it was accepted"]
         return ""
 
-    said = wait(
-        "the webhook refuses a ConfigMap", refused, seconds=8, last=lambda: "it was accepted"
-    )
+    last: list[str] = []
+    said = wait("the webhook refuses a ConfigMap", refused, seconds=8, last=lambda: last)
     expect(
         "unwanted key and value" in said,
         "a ConfigMap that the webhook refuses was refused for another reason",
@@ -163,6 +166,8 @@ def test_mutating(cluster: Cluster) -> None:
         try:
             data = cluster.api.create(f"{CORE}/configmaps{DRY}", body).get("data", {})
         except ApiRefused as error:
+            if NOT_REACHED in error.message:
+                return None
             raise CheckFailed("the webhook's change was not applied", got=error.message) from error
         return data if data.get("mutation-stage-1") == "yes" else None
 

@@ -122,10 +122,9 @@ def test_secret(cluster: Cluster) -> None:
 
 
 def _given(cluster: Cluster, variable: str, path: str, wanted: str) -> None:
-    seen = cluster.ask("config", "envvar", var=variable)
-    expect(
-        seen == wanted, f"the variable {variable} holds something else", tried="/envvar", got=seen
-    )
+    line = f'printf %s "${variable}"'
+    seen = cluster.shell("config", line)[0]
+    expect(seen == wanted, f"the variable {variable} holds something else", tried=line, got=seen)
     text = cluster.shell("config", f"cat {path}")[0]
     expect(text == wanted, f"the file {path} holds something else", tried=f"cat {path}", got=text)
 
