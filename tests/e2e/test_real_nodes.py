@@ -106,7 +106,7 @@ def test_t38_a_learner_in_the_way_and_a_command_cut_off(lab: Lab, log: Path) -> 
         added = node(lab, "add", "master")
         assert "Going on: m4" in added.err
         assert_whole(lab, MASTERS | {"m4"})
-        verified(lab)
+        verified(lab, "ETCD", "APISERVER", "LB", "PKI")
         node(lab, "remove", "m4")
     assert_whole(lab, MASTERS)
     assert listed(lab) == MASTERS
