@@ -221,6 +221,7 @@ def test_members_that_began_anew_are_no_part_of_a_quorum() -> None:
     assert split.furthest
     assert split.furthest.name == "m1"
     assert not overview.healthy(split)
+    assert [r.role for r in overview.rows(split)] == ["follower", *2 * ["another cluster"]]
     of_plan = restore.beside(PLAN, split)
     assert of_plan.old_clusters == ("c1", "c9")
     assert of_plan.old_members == ("1", "8", "9", "2", "3")
