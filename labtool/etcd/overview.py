@@ -10,7 +10,6 @@ from labtool.etcd.look import Seen, Sight
 from labtool.etcd.quorum import quorum, words
 from labtool.etcd.words import seconds_text, size_text
 
-
 STRANGER = "another cluster"
 
 
