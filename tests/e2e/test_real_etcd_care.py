@@ -126,7 +126,6 @@ def test_recovered_from_a_survivor(ha_lab: Lab) -> None:
         lost = etcd(ha_lab, "status", code=1)
         assert "quorum is LOST: 1 of 3 voting members answer, 2 are needed" in lost.out
         assert f"labtool etcd recover {ha_lab.name}" in lost.out
-        assert lost.seconds < 10
         done = etcd(ha_lab, "recover", "--yes")
         assert "what m1 has" in done.err
         assert has(ha_lab, "kept")
@@ -162,7 +161,6 @@ def test_external_etcd_named_recovered_and_restored(etcd_lab: Lab, tmp_path: Pat
         engine("kill", *(etcd_lab.machine(name) for name in ("e2", "e3")))
         lost = etcd(etcd_lab, "status", code=1)
         assert "quorum is LOST: 1 of 3" in lost.out
-        assert lost.seconds < 10
         # Their data are there, so that nothing is lost.
         assert "nothing had to be replaced" in etcd(etcd_lab, "recover").err
         until(lambda: has(etcd_lab, "after"), 60, "the API serves again")
