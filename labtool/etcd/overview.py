@@ -10,13 +10,15 @@ from labtool.etcd.look import Seen, Sight
 from labtool.etcd.quorum import quorum, words
 from labtool.etcd.words import seconds_text, size_text
 
+STRANGER = "another cluster"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One member.
 
     Attributes:
-        role: `leader`, `follower`, `learner`, or `no answer`.
+        role: `leader`, `follower`, `learner`, STRANGER, or `no answer`.
         size, in_use, quota: bytes.
         read: how long a linearizable read took, in seconds; None where it failed.
         fsync, commit: seconds that 99 of 100 stayed below; None where nothing was counted.
@@ -71,6 +73,8 @@ def _row(sight: Sight, seen: Seen) -> Row:
     if status is None or metrics is None:
         return Row(seen.name, seen.url, error=seen.error)
     role = "learner" if status.learner else "leader" if status.leads else "follower"
+    if seen in sight.outside:
+        role = STRANGER
     trips = {
         sight.name_of(peer): metrics.quantile(P99, ROUND_TRIP, To=peer)
         for peer in metrics.series(ROUND_TRIP, "To")

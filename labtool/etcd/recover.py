@@ -35,6 +35,8 @@ from labtool.topology import Node, Topology
 
 # Members that were just started find each other within a few elections.
 RETURN_SECONDS = 45
+# An election, or a busy machine, is no reason to replace anything.
+PERSIST_SECONDS = 10
 _POLL_SECONDS = 0.5
 
 
@@ -69,7 +71,8 @@ def recover(
         if under_way:
             console.say(f"Going on with the recovery from {under_way.source}, of {under_way.id}")
             return carry_out(etcd, under_way, console)
-        sight = _wait(etcd, console, RETURN_SECONDS * topology.patience if started else 0)
+        seconds = RETURN_SECONDS if started else PERSIST_SECONDS
+        sight = _wait(etcd, console, seconds * topology.patience)
         if not quorum.quorum(sight).lost and not sight.outside:
             return None
         console.say("\n".join(w for w in quorum.words(sight) if "labtool" not in w))

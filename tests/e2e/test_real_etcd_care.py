@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,11 @@ def ids(lab: Lab) -> set[str]:
     return {m["id"] for m in status(lab)["members"]}
 
 
+def api_server(lab: Lab, node: str) -> str:
+    """Which process it is."""
+    return lab.script(node, "pidof kube-apiserver")
+
+
 def is_whole(lab: Lab, *areas: str) -> None:
     """All members vote in each one's eyes, and verify agrees."""
     names = {m["member"] for m in status(lab)["members"]}
@@ -79,7 +83,7 @@ def test_restored_on_all_members(ha_lab: Lab, tmp_path: Path, log: Path) -> None
     put(ha_lab, "before")
     etcd(ha_lab, "snapshot", str(file))
     put(ha_lab, "after")
-    old = ids(ha_lab)
+    old, servers = ids(ha_lab), {name: api_server(ha_lab, name) for name in MASTERS}
     assert "There is no terminal to ask on" in etcd(ha_lab, "restore", str(file), code=2).err
     with ha_lab.broken():
         job = ha_lab.cli.start("etcd", "restore", ha_lab.name, str(file), "--yes", log=log)
@@ -87,15 +91,13 @@ def test_restored_on_all_members(ha_lab: Lab, tmp_path: Path, log: Path) -> None
         assert press_ctrl_c(job) == 130
         refused = ha_lab.create(code=2).err
         assert f"labtool etcd restore {ha_lab.name}" in refused
-        started = time.time()
         restored = etcd(ha_lab, "restore")
         assert "Going on with the restore" in restored.err
         assert has(ha_lab, "before")
         assert not has(ha_lab, "after")
         assert not old & ids(ha_lab)
         for name in MASTERS:
-            began = ha_lab.script(name, "stat -c %Y /proc/$(pidof kube-apiserver)")
-            assert float(began) >= started - 1
+            assert api_server(ha_lab, name) != servers[name]
             assert ha_lab.script(name, "ls /var/lib/etcd").split() == ["member"]
         # Whoever watches goes on: a controller acts on what is new.
         put(ha_lab, "anew")
@@ -126,7 +128,6 @@ def test_recovered_from_a_survivor(ha_lab: Lab) -> None:
         lost = etcd(ha_lab, "status", code=1)
         assert "quorum is LOST: 1 of 3 voting members answer, 2 are needed" in lost.out
         assert f"labtool etcd recover {ha_lab.name}" in lost.out
-        assert lost.seconds < 10
         done = etcd(ha_lab, "recover", "--yes")
         assert "what m1 has" in done.err
         assert has(ha_lab, "kept")
@@ -162,7 +163,6 @@ def test_external_etcd_named_recovered_and_restored(etcd_lab: Lab, tmp_path: Pat
         engine("kill", *(etcd_lab.machine(name) for name in ("e2", "e3")))
         lost = etcd(etcd_lab, "status", code=1)
         assert "quorum is LOST: 1 of 3" in lost.out
-        assert lost.seconds < 10
         # Their data are there, so that nothing is lost.
         assert "nothing had to be replaced" in etcd(etcd_lab, "recover").err
         until(lambda: has(etcd_lab, "after"), 60, "the API serves again")

@@ -126,6 +126,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     for module in (restore, recover):
         monkeypatch.setattr(module, "look", made.look)
         monkeypatch.setattr(module, "prepare", prepare, raising=False)
+    monkeypatch.setattr(recover, "PERSIST_SECONDS", 0)
     monkeypatch.setattr(restore, "Hands", lambda *_: FakeHands(made))
     monkeypatch.setattr(cluster, "wait_ready", lambda *_: made.do("cluster ready"))
     monkeypatch.setattr(workloads, "restart", lambda *_: made.do("restart caches"))
@@ -240,6 +241,17 @@ def test_machines_that_are_off_are_started_first(world: World) -> None:
     world.states |= {"m2": "exited", "m3": "exited"}
     assert recover_it(world) is None
     assert world.did == ["machines m2 m3"]
+
+
+def test_a_moment_without_a_quorum_is_waited_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An election is no reason to replace anything."""
+    looks = iter((LOST, LOST, world.before))
+    monkeypatch.setattr(recover, "PERSIST_SECONDS", 60)
+    monkeypatch.setattr(recover, "look", lambda _: sight(*next(looks)))
+    assert recover_it(world) is None
+    assert world.did == []
 
 
 def test_a_survivor_is_what_all_are_made_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,8 @@ def screen(sight: Sight) -> RenderableType:
     for column in _COLUMNS:
         table.add_column(column)
     for row in overview.rows(sight):
-        style = "red" if row.error else "bold" if row.role == "leader" else ""
+        wrong = row.error or row.role == overview.STRANGER
+        style = "red" if wrong else "bold" if row.role == "leader" else ""
         table.add_row(*(Text(cell, style=style) for cell in row.cells()))
     lost = quorum.quorum(sight).lost
     lines = [Text(line, style="red" if lost else "") for line in quorum.words(sight)]
