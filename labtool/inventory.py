@@ -18,6 +18,7 @@ import yaml
 
 from labtool import networks, versions
 from labtool.assets import asset, collections_path
+from labtool.lab import etcd_token
 from labtool.paths import private_dir
 from labtool.pki.rotation import signing_pair
 from labtool.topology import Node, Topology
@@ -83,6 +84,7 @@ def lab_variable(
         "etcd_endpoints": [f"https://{m.url_host}:2379" for m in members],
         "ca_certificate": base64.b64encode(ca.read_bytes()).decode() if ca.exists() else "",
         "signing_pair": signing_pair(state / "pki"),
+        "etcd_generation": etcd_token(topology.name, state),
     }
 
 

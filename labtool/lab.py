@@ -20,6 +20,7 @@ from labtool.topology import Node, Topology
 
 _READY = "ready"
 _LOADING = "loading"
+_ETCD_IDS = "etcd-token"
 _ETCD_CLIENT = "etc_kubernetes_pki_etcd_healthcheck-client"
 # While an upgrade is under way (labtool.upgrade.record).
 UPGRADE = "upgrade.json"
@@ -123,6 +124,17 @@ def save(topology: Topology) -> Path:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
     return folder
+
+
+def note_etcd_token(topology: Topology, token: str) -> None:
+    """Keep what the ids of etcd's members are made of since a restore."""
+    (state(topology) / _ETCD_IDS).write_text(token, encoding="ascii")
+
+
+def etcd_token(name: str, state_folder: Path) -> str:
+    """What the ids of etcd's members are made of: since a restore something else than before."""
+    path = state_folder / _ETCD_IDS
+    return path.read_text(encoding="ascii") if path.exists() else f"labtool-{name}"
 
 
 def mark_ready(topology: Topology) -> None:

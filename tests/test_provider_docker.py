@@ -39,9 +39,13 @@ class FakeEngine:
         self.ran: list[str] = []
         self.patience: dict[str, int] = {}
 
-    def _filtered(self, rows: list[dict[str, Any]], label: str) -> list[dict[str, Any]]:
-        key, _, value = label.partition("=")
-        return [r for r in rows if key in r["Labels"] and value in {"", r["Labels"][key]}]
+    def _filtered(
+        self, rows: list[dict[str, Any]], labels: str | list[str]
+    ) -> list[dict[str, Any]]:
+        for label in [labels] if isinstance(labels, str) else labels:
+            key, _, value = label.partition("=")
+            rows = [r for r in rows if key in r["Labels"] and value in {"", r["Labels"][key]}]
+        return rows
 
     def networks(
         self, names: list[str] | None = None, filters: dict[str, str] | None = None
@@ -411,6 +415,19 @@ def test_delete_leaves_nothing_of_this_lab_and_all_of_another(
     assert all(name.startswith("1-node-") for name in left)
     assert [n["Name"] for n in fake.networks_there] == ["1-node"]
     assert provider.delete("3-master") == []
+
+
+def test_one_machine_comes_and_goes(provider: DockerProvider, fake: FakeEngine) -> None:
+    """With its volumes; others are left as they are, also one that doesn't run."""
+    lab = plan("3-master")
+    ensure(provider, lab)
+    fake.containers_there["3-master-m1"]["State"] = "exited"
+    provider.remove(lab, lab.node("m2"))
+    assert not [n for n in (*fake.containers_there, *fake.volumes_there) if "m2" in n]
+    assert provider.remove(lab, lab.node("m2")) == []
+    made = provider.ensure(lab, cast("Step", None), [lab.node("m2")])
+    assert made == ["3-master-m2"]
+    assert provider.states(lab) == {n.name: "running" for n in lab.nodes} | {"m1": "exited"}
 
 
 def test_full_privileges_where_the_host_has_them(

@@ -60,7 +60,7 @@ def _row(save: shelf.Save) -> dict[str, object]:
         "machines": save.states,
         "lacked": list(save.lacks),
         "frozen_seconds": save.frozen_seconds,
-        "image": save.image,
+        "images": save.images,
         "folder": str(shelf.place(save.lab, save.name)),
     }
 

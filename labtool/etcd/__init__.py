@@ -8,6 +8,6 @@ restore.py     all members of a lab brought to a snapshot; plan.py is kept meanw
 recover.py     a quorum again, after it was lost
 upkeep.py      defragmentation and alarms
 drill.py       faults.py under a workload.py, then judged
-local.py       members as bare processes on loopback
+local.py       members as bare processes on loopback; links.py between them
 judge.py       whether one etcd can explain what clients saw (history, linearizability, revisions)
 """

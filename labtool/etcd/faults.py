@@ -15,6 +15,8 @@ from labtool.etcd.local import LocalCluster, LocalMember
 from labtool.etcd.look import look
 
 Block = AbstractContextManager[None]
+# As etcd's own robustness tests have it (tests/robustness/failpoint).
+_DELAY, _JITTER = 0.075, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,28 @@ def _leader_paused(cluster: LocalCluster, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
+def _leader_cut_off(cluster: LocalCluster, seconds: float) -> Iterator[None]:
+    """It goes on to take requests, and must acknowledge none of them; the others elect."""
+    cluster.links.cut(cluster.links.around(leader_of(cluster).name))
+    try:
+        time.sleep(seconds)
+        yield
+    finally:
+        cluster.links.cut(frozenset())
+
+
+@contextmanager
+def _slow(cluster: LocalCluster, seconds: float) -> Iterator[None]:
+    links = frozenset(pair for m in cluster.members for pair in cluster.links.around(m.name))
+    cluster.links.slow(links, _DELAY, _JITTER)
+    try:
+        time.sleep(seconds)
+        yield
+    finally:
+        cluster.links.slow(frozenset(), 0, 0)
+
+
+@contextmanager
 def _defragmented(cluster: LocalCluster, seconds: float) -> Iterator[None]:
     del seconds  # as long as it takes
     upkeep.defrag(cluster.target, Console(quiet=True), compact=True)
@@ -102,6 +126,8 @@ FAULTS = (
     Fault("X1", "a follower killed, and started again", _follower_killed),
     Fault("X2", "the leader killed, and started again", _leader_killed),
     Fault("X3", "the leader frozen, and woken up", _leader_paused),
+    Fault("X4", "the leader cut off from all others", _leader_cut_off),
+    Fault("X5", "every message between members 75 ms late, give or take 50 ms", _slow),
     Fault("X6", "the leader and others killed: no quorum", _quorum_killed),
     Fault("X7", "all killed, all started again", _all_killed),
     Fault("X9", "compacted, and defragmented member after member", _defragmented),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtool import parallel
+from labtool import lab, parallel
 from labtool.errors import LabtoolError
 from labtool.etcd.machines import DATA
 from labtool.etcd.plan import BUMP, Plan
@@ -74,6 +74,11 @@ if [ -e {new}/data/member ]; then
     mv -T {new}/data/member member
 fi
 sync -f .
+"""
+_NOTE_IDS = """
+sed -i 's/--initial-cluster-token=[^ ]*/--initial-cluster-token={token}/' {file}
+grep -q -e '--initial-cluster-token={token}' {file}
+{then}
 """
 # The database that the process has open is the one that lies there now.
 _RUNNING = """
@@ -141,6 +146,22 @@ class Hands:
         """
         self._on_each(self.topology.etcd_members, _RUNNING.format(data=DATA))
 
+    def note_token(self, plan: Plan) -> None:
+        """Have the members' flags say of which token their ids are made.
+
+        One that loses its data begins anew by its flags. Only with the ids that the others know
+        it by is it told that it can't be new (etcd, server/etcdserver/cluster_util.go,
+        isMemberBootstrapped); with others, two of three would be an empty cluster.
+        """
+        token = self._token(plan)
+        lab.note_etcd_token(self.topology, token)
+        file, then = f"{ASIDE}/etcd.yaml", "true"
+        if self.topology.etcd_external:
+            file, then = "/etc/systemd/system/etcd.service", "systemctl daemon-reload"
+        self._on_each(
+            self.topology.etcd_members, _NOTE_IDS.format(file=file, token=token, then=then)
+        )
+
     def tidy(self, plan: Plan) -> None:
         """Remove what was only needed meanwhile, and the old data unless they are to be kept."""
         folders = [plan.new] if plan.keep else [plan.new, plan.old]
@@ -191,6 +212,9 @@ class Hands:
     def _on_each(self, nodes: Sequence[Node], script: str) -> None:
         parallel.each(lambda n: self.run(n, script), nodes)
 
+    def _token(self, plan: Plan) -> str:
+        return f"labtool-{self.topology.name}-{plan.id}"
+
     def _seconds(self, seconds: int) -> int:
         return seconds * self.topology.patience
 
@@ -217,7 +241,7 @@ class Hands:
             f"--initial-cluster={','.join(f'{name}={url}' for name, url in peers.items())}",
             # Of the token and the peer URLs ids are made: with another one all of them are new,
             # and no member of the old cluster is taken for one of the new.
-            f"--initial-cluster-token=labtool-{self.topology.name}-{plan.id}",
+            f"--initial-cluster-token={self._token(plan)}",
             f"--initial-advertise-peer-urls={peers[node.name]}",
             f"--bump-revision={BUMP}",
             "--mark-compacted",

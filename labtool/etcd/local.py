@@ -14,6 +14,7 @@ from pathlib import Path
 
 from labtool.errors import LabtoolError, WaitTimeoutError
 from labtool.etcd.client import Proof
+from labtool.etcd.links import HOST, Links
 from labtool.etcd.target import Target, of_endpoints
 from labtool.paths import private_dir
 from labtool.pki import Leaf
@@ -29,7 +30,6 @@ from labtool.pki.leaves import CLIENT, SERVER
 from labtool.pki.store import write_private
 from labtool.process import clean_environment
 
-HOST = "127.0.0.1"
 START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.05
@@ -79,6 +79,11 @@ class LocalMember:
             )
 
     @property
+    def pid(self) -> int:
+        """The process; 0 where there is none."""
+        return self.process.pid if self.process else 0
+
+    @property
     def running(self) -> bool:
         """Whether the process is there."""
         return self.process is not None and self.process.poll() is None
@@ -107,11 +112,12 @@ class LocalMember:
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """All of them, and how to come to them."""
+    """All of them, how to come to them, and the links between them."""
 
     members: tuple[LocalMember, ...]
     proof: Proof
     authority: Authority
+    links: Links
 
     @property
     def target(self) -> Target:
@@ -152,6 +158,8 @@ def cluster(
 ) -> Iterator[LocalCluster]:
     """Run some members with TLS on free ports of loopback while the block lasts.
 
+    Their peer URLs lead to proxies, by which links between them can be cut.
+
     Args:
         program: etcd.
         folder: where all they write lies; made private.
@@ -162,25 +170,30 @@ def cluster(
     private_dir(folder)
     write_private(folder / "ca.crt", certificate_pem(authority.certificate))
     lay_leaf(folder / "client", authority, Leaf("client", "etcd-ca", "labtool"))
-    ports = _free_ports(2 * size)
+    ports = _free_ports(3 * size)
     members = tuple(
         LocalMember(
             name=f"n{i + 1}",
-            client_url=f"https://{HOST}:{ports[2 * i]}",
-            peer_url=f"https://{HOST}:{ports[2 * i + 1]}",
+            client_url=f"https://{HOST}:{ports[3 * i]}",
+            peer_url=f"https://{HOST}:{ports[3 * i + 1]}",
             folder=private_dir(folder / f"n{i + 1}"),
             program=program,
         )
         for i in range(size)
     )
     initial = ",".join(f"{m.name}={m.peer_url}" for m in members)
+    behind = {m.name: (ports[3 * i + 1], ports[3 * i + 2]) for i, m in enumerate(members)}
     for member in members:
         for use in ("server", "peer"):
             lay_leaf(member.folder / use, authority, leaf_of(use))
-        member.flags = [*_flags(member, initial, folder / "ca.crt"), *flags]
+        listens = f"https://{HOST}:{behind[member.name][1]}"
+        member.flags = [*_flags(member, listens, initial, folder / "ca.crt"), *flags]
+    by_name = {m.name: m for m in members}
     proof = Proof(folder / "ca.crt", folder / "client.crt", folder / "client.key")
-    made = LocalCluster(members, proof, authority)
+    links = Links(behind, lambda name: by_name[name].pid)
+    made = LocalCluster(members, proof, authority, links)
     with ExitStack() as stack:
+        stack.enter_context(links)
         for member in members:
             stack.callback(member.stop)
             member.start()
@@ -200,13 +213,13 @@ def lay_leaf(base: Path, authority: Authority, leaf: Leaf) -> None:
     write_private(base.with_suffix(".crt"), certificate_pem(issue(leaf, authority, key)))
 
 
-def _flags(member: LocalMember, initial: str, ca: Path) -> list[str]:
+def _flags(member: LocalMember, listens: str, initial: str, ca: Path) -> list[str]:
     return [
         f"--name={member.name}",
         f"--data-dir={member.data}",
         f"--listen-client-urls={member.client_url}",
         f"--advertise-client-urls={member.client_url}",
-        f"--listen-peer-urls={member.peer_url}",
+        f"--listen-peer-urls={listens}",
         f"--initial-advertise-peer-urls={member.peer_url}",
         f"--initial-cluster={initial}",
         "--client-cert-auth",

@@ -67,30 +67,59 @@ class Sight:
         return tuple(s for s in self.seen if s.status)
 
     @property
+    def cluster(self) -> str:
+        """The id of the cluster that counts: of several the one that has seen most.
+
+        There are several where a member began anew, or was restored by itself.
+        """
+        newest = max(
+            (s.status for s in self.answering if s.status), key=lambda s: s.revision, default=None
+        )
+        return newest.cluster if newest else ""
+
+    @property
+    def inside(self) -> tuple[Seen, ...]:
+        """The endpoints that answer and are of the cluster that counts."""
+        return tuple(s for s in self.answering if s.status and s.status.cluster == self.cluster)
+
+    @property
+    def outside(self) -> tuple[Seen, ...]:
+        """The endpoints that answer and are of another cluster."""
+        return tuple(s for s in self.answering if s not in self.inside)
+
+    @property
+    def furthest(self) -> Seen | None:
+        """The member that knows most to be committed."""
+        return max(self.inside, key=_progress, default=None)
+
+    @property
     def members(self) -> tuple[Member, ...]:
         """The member list of whoever has seen most of the log."""
-        newest = max((s for s in self.answering if s.members), key=_progress, default=None)
+        newest = max((s for s in self.inside if s.members), key=_progress, default=None)
         return newest.members if newest else ()
 
     @property
     def leader(self) -> Seen | None:
         """The endpoint that leads."""
-        leads = [s for s in self.answering if s.status and s.status.leads]
+        leads = [s for s in self.inside if s.status and s.status.leads]
         return max(leads, key=_progress, default=None)
 
     def name_of(self, member: str) -> str:
         """A member's name by its id; the id where the list doesn't have it."""
         return next((str(m) for m in self.members if m.id == member), member)
 
-    def of(self, member: Member) -> Seen | None:
-        """What a member of the list showed, if it answered."""
-        return next((s for s in self.answering if s.status and s.status.member == member.id), None)
-
     def word_for(self, name: str) -> str:
         """Why a member of this name could not be asked, as far as that can be told."""
         of_name = {u for m in self.members if m.name == name for u in m.client_urls}
         errors = [s.error for s in self.seen if s.error and (s.name == name or s.url in of_name)]
-        return errors[0] if errors else "it doesn't answer"
+        if errors:
+            return errors[0]
+        if strange := next((s.status for s in self.outside if s.name == name), None):
+            return (
+                f"it is of another cluster, {strange.cluster}, at revision {strange.revision}: "
+                "it began anew, or was restored by itself"
+            )
+        return "it doesn't answer"
 
 
 def look(target: Target) -> Sight:

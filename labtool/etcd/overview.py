@@ -128,7 +128,8 @@ def remarks(sight: Sight) -> list[str]:
 
 def healthy(sight: Sight) -> bool:
     """Whether every member answers, a quorum agrees and there is no alarm."""
-    return not (quorum(sight).lost or alarms(sight) or any(s.error for s in sight.seen))
+    broken = any(s.error for s in sight.seen) or sight.outside
+    return not (quorum(sight).lost or alarms(sight) or broken)
 
 
 def as_dict(sight: Sight) -> dict[str, Any]:

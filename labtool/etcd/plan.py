@@ -35,7 +35,7 @@ class Plan:
         revision: the one that is served at first: the snapshot's and BUMP.
         hash, compacted: HashKV at that revision, of a trial.
         keys: how many there are.
-        old_cluster, old_members: ids that must be gone; empty where nobody told them.
+        old_clusters, old_members: ids that must be gone; empty where nobody told them.
         marker: a key written after the snapshot, which must be gone; empty where none could be.
         keep: whether the old data are left on the machines at the end.
         proven: whether what runs has been seen to be the snapshot's; it is written to since.
@@ -48,7 +48,7 @@ class Plan:
     hash: int
     compacted: int
     keys: int
-    old_cluster: str = ""
+    old_clusters: tuple[str, ...] = ()
     old_members: tuple[str, ...] = ()
     marker: str = ""
     keep: bool = False
@@ -85,7 +85,8 @@ def read(topology: Topology) -> Plan | None:
         kept = json.loads(_path(topology).read_text(encoding="utf-8"))
     except OSError:
         return None
-    return Plan(**{**kept, "old_members": tuple(kept["old_members"])})
+    lists = {name: tuple(kept[name]) for name in ("old_clusters", "old_members")}
+    return Plan(**{**kept, **lists})
 
 
 def require_none(topology: Topology) -> None:

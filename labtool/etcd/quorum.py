@@ -45,12 +45,12 @@ def quorum(sight: Sight) -> Quorum:
         topology = sight.target.topology
         names = [n.name for n in topology.etcd_members] if topology else [*sight.target.urls]
         voters = {name: name for name in names}
-    there = {s.status.member for s in sight.answering if s.status}
+    there = {s.status.member for s in sight.inside if s.status}
     return Quorum(
         voters=tuple(voters.values()),
         answering=tuple(name for member, name in voters.items() if member in there),
         missing=tuple(name for member, name in voters.items() if member not in there),
-        agreed=any(s.linear.done for s in sight.answering),
+        agreed=any(s.linear.done for s in sight.inside),
     )
 
 
@@ -60,7 +60,8 @@ def words(sight: Sight) -> list[str]:
     count = f"{len(found.answering)} of {len(found.voters)} voting members"
     if not found.lost:
         spare = f"{found.spare} more may be lost" if found.spare > 0 else "none more may be lost"
-        return [f"quorum: {count} answer, {found.needed} are needed; {spare}"]
+        strange = [f"{s.name}: {sight.word_for(s.name)}" for s in sight.outside]
+        return [f"quorum: {count} answer, {found.needed} are needed; {spare}", *strange]
     lines = [f"quorum is LOST: {count} answer, {found.needed} are needed"]
     lines += [f"  {name}: {sight.word_for(name)}" for name in found.missing]
     if not found.missing:

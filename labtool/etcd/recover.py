@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from labtool import lab
@@ -27,8 +27,8 @@ from labtool.errors import LabtoolError
 from labtool.etcd import bare, programs, quorum, snapshot, target
 from labtool.etcd import plan as plans
 from labtool.etcd.hands import Hands
-from labtool.etcd.look import Seen, Sight, look
-from labtool.etcd.restore import Restored, carry_out, prepare, require_machines
+from labtool.etcd.look import Sight, look
+from labtool.etcd.restore import Restored, beside, carry_out, prepare, require_machines
 from labtool.etcd.target import Target
 from labtool.providers import Provider
 from labtool.topology import Node, Topology
@@ -70,19 +70,13 @@ def recover(
             console.say(f"Going on with the recovery from {under_way.source}, of {under_way.id}")
             return carry_out(etcd, under_way, console)
         sight = _wait(etcd, console, RETURN_SECONDS * topology.patience if started else 0)
-        if not quorum.quorum(sight).lost:
+        if not quorum.quorum(sight).lost and not sight.outside:
             return None
-        console.say("\n".join(quorum.words(sight)[:-2]))
+        console.say("\n".join(w for w in quorum.words(sight) if "labtool" not in w))
         source = str(wanted.file) if wanted.file else _survivors(sight)
         wanted.confirm(source)
         file = wanted.file or _from_survivor(etcd, sight, console)
-        plan = prepare(topology, file, source, console, keep=wanted.keep)
-        first = next((s.status for s in sight.answering if s.status), None)
-        plan = replace(
-            plan,
-            old_cluster=first.cluster if first else "",
-            old_members=tuple(m.id for m in sight.members),
-        )
+        plan = beside(prepare(topology, file, source, console, keep=wanted.keep), sight)
         plan.write(topology)
         return carry_out(etcd, plan, console)
 
@@ -110,23 +104,14 @@ def _wait(etcd: Target, console: Console, seconds: float) -> Sight:
             sight = look(etcd)
             found = quorum.quorum(sight)
             step.update(f"{len(found.answering)} of {len(found.voters)} members answer")
-            if not found.lost or time.monotonic() >= deadline:
+            if (not found.lost and not sight.outside) or time.monotonic() >= deadline:
                 return sight
             time.sleep(_POLL_SECONDS)
 
 
 def _survivors(sight: Sight) -> str:
-    furthest = _furthest(sight)
-    return f"what {furthest.name} has" if furthest else "what the machines have in their folders"
-
-
-def _furthest(sight: Sight) -> Seen | None:
-    """The survivor that knows most to be committed."""
-    return max(
-        sight.answering,
-        key=lambda s: (s.status.term, s.status.applied) if s.status else (0, 0),
-        default=None,
-    )
+    found = sight.furthest
+    return f"what {found.name} has" if found else "what the machines have in their folders"
 
 
 def _from_survivor(etcd: Target, sight: Sight, console: Console) -> Path:
@@ -138,7 +123,7 @@ def _from_survivor(etcd: Target, sight: Sight, console: Console) -> Path:
     if etcd.topology is None or etcd.provider is None:
         raise TypeError("only a lab's etcd can be recovered")
     file = plans.snapshot(etcd.topology)
-    if furthest := _furthest(sight):
+    if furthest := sight.furthest:
         with console.step(f"Snapshot of {furthest.name}"):
             snapshot.take(etcd, furthest, file)
         return file

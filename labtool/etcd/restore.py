@@ -7,7 +7,8 @@
    has seen, and all before it counts as compacted: who watches from there is told to begin anew.
 4. The members start, and are asked: the hash of the trial, all of them voting, new ids, a process
    that has the new database open, and no trace of a key that was written after the snapshot.
-5. The control plane starts. When the cluster serves, the old data are removed.
+5. The control plane starts, then the lab's pods that cache what the API says. When all of it
+   serves, the old data are removed.
 
 Until 3 is over on all members none runs, so there are never two clusters. Source:
 https://etcd.io/docs/v3.6/op-guide/recovery/
@@ -154,18 +155,23 @@ def _same(topology: Topology, under_way: Plan, file: Path | None) -> Plan:
 def _mark(etcd: Target, plan: Plan) -> Plan:
     """Note what must be gone afterwards: ids, and a key that is written now."""
     sight = look(etcd)
-    first = next((s.status for s in sight.answering if s.status), None)
     marker = ""
     if not quorum.quorum(sight).lost:
         # An etcd that refuses writes, for want of space say, is restored all the same.
         with contextlib.suppress(LabtoolError):
-            seen = next(s for s in sight.answering if s.linear.done)
+            seen = next(s for s in sight.inside if s.linear.done)
             with etcd.client(seen.url) as client:
                 client.put(_MARKER + plan.id, plan.source)
                 marker = _MARKER + plan.id
-    members = tuple(m.id for m in sight.members)
-    cluster = first.cluster if first else ""
-    return replace(plan, old_cluster=cluster, old_members=members, marker=marker)
+    return replace(beside(plan, sight), marker=marker)
+
+
+def beside(plan: Plan, sight: Sight) -> Plan:
+    """A plan that knows which ids must be gone afterwards: all that there are now."""
+    said = [s.status for s in sight.answering if s.status]
+    members = dict.fromkeys([*(s.member for s in said), *(m.id for m in sight.members)])
+    clusters = dict.fromkeys(s.cluster for s in said)
+    return replace(plan, old_clusters=tuple(clusters), old_members=tuple(members))
 
 
 def carry_out(etcd: Target, plan: Plan, console: Console) -> Restored:
@@ -187,6 +193,8 @@ def carry_out(etcd: Target, plan: Plan, console: Console) -> Restored:
         _start_control_plane(topology, hands, step.update)
         away = time.monotonic() - began
         step.update(f"away for {seconds_text(away)}")
+    with console.step("Start kube-proxy, the pod network and CoreDNS anew") as step:
+        _restart_caches(topology, step.update)
     hands.tidy(plan)
     plans.forget(topology)
     return Restored(plan, f"{DATA}/{plan.old}" if plan.keep else "", away)
@@ -200,6 +208,7 @@ def _replace_data(hands: Hands, plan: Plan, console: Console) -> None:
     with console.step("New data on every member") as step:
         hands.send(plan, plans.snapshot(hands.topology))
         hands.lay(plan)
+        hands.note_token(plan)
         step.update(f"the old ones wait in {DATA}/{plan.old}")
 
 
@@ -258,11 +267,22 @@ def complaints(plan: Plan, sight: Sight, names: list[str]) -> list[str]:
         listed = sorted(m.name for m in seen.members if not m.learner)
         if listed != sorted(names):
             found.append(f"{seen.name} lists as voting {', '.join(listed)}")
-        if seen.status and seen.status.cluster == plan.old_cluster:
-            found.append(f"{seen.name} still has the old cluster's id {plan.old_cluster}")
+        if seen.status and seen.status.cluster in plan.old_clusters:
+            found.append(f"{seen.name} still has the old cluster's id {seen.status.cluster}")
         if seen.status and seen.status.member in plan.old_members:
             found.append(f"{seen.name} still has its old id {seen.status.member}")
     return found
+
+
+def _restart_caches(topology: Topology, say: Callable[[str], None]) -> None:
+    """Start the lab's own pods anew that answer from what they have read.
+
+    They would list again by themselves, after waits that have doubled up to half a minute and
+    more while the API was away (client-go, reflector.go); until then CoreDNS knows no new name.
+    """
+    from labtool.certs import workloads  # noqa: PLC0415 - the Kubernetes client, only here
+
+    workloads.restart(topology, say)
 
 
 def _start_control_plane(topology: Topology, hands: Hands, say: Callable[[str], None]) -> None:

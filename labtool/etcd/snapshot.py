@@ -92,11 +92,7 @@ def _source(sight: Sight, console: Console) -> Seen:
     """The member to take it of."""
     if seen := trial.source_of(sight):
         return seen
-    furthest = max(
-        sight.answering,
-        key=lambda s: (s.status.term, s.status.applied) if s.status else (0, 0),
-        default=None,
-    )
+    furthest = sight.furthest
     if furthest is None:
         quorum.require(sight)
         raise LabtoolError(f"no member of etcd of {sight.target.name} answers")

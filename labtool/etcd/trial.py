@@ -100,7 +100,7 @@ def try_out(sight: Sight) -> Trial:
 
 def source_of(sight: Sight) -> Seen | None:
     """The member to take a snapshot of: one with a quorum behind it, best no leader."""
-    good = [s for s in sight.answering if s.linear.done]
+    good = [s for s in sight.inside if s.linear.done]
     followers = [s for s in good if s.status and not s.status.leads]
     return next(iter([*followers, *good]), None)
 

@@ -65,7 +65,7 @@ def defrag(target: Target, console: Console, *, compact: bool = False) -> list[D
 
 
 def _compact(sight: Sight, console: Console) -> None:
-    seen = next(s for s in sight.answering if s.linear.done)
+    seen = next(s for s in sight.inside if s.linear.done)
     with console.step("Compact") as step, sight.target.client(seen.url) as client:
         revision = client.status().revision
         client.compact(revision)
@@ -148,7 +148,7 @@ def disarm(target: Target, console: Console, *, corrupt: bool = False) -> list[t
         )
     if any(a.kind == "NOSPACE" for _, a in found):
         _require_space(sight)
-    seen = next(s for s in sight.answering if s.linear.done)
+    seen = next(s for s in sight.inside if s.linear.done)
     with console.step("Disarm") as step, target.client(seen.url) as client:
         for _, alarm in found:
             client.disarm(alarm)
@@ -160,7 +160,7 @@ def disarm(target: Target, console: Console, *, corrupt: bool = False) -> list[t
 
 
 def _alarms(sight: Sight) -> tuple[Alarm, ...]:
-    seen = next((s for s in sight.answering if s.linear.done), None)
+    seen = next((s for s in sight.inside if s.linear.done), None)
     if seen is None:
         raise LabtoolError(f"no member of etcd of {sight.target.name} answers")
     with sight.target.client(seen.url) as client:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -151,7 +151,7 @@ class DockerProvider:
         def bring_up(node: Node) -> str:
             state = states[node.name]
             if state == "missing":
-                self._create(topology, node, privileges)
+                self._create(topology, node, privileges, self._image)
             self.start(topology, [node])
             return node.machine
 
@@ -159,11 +159,10 @@ class DockerProvider:
         waiting = [n for n in wanted if states[n.name] != "running"]
         return self._each(bring_up, waiting)
 
-    def make(self, topology: Topology, image: str) -> None:
-        """Make all machines of one image; start none. The network is there (`reserve`)."""
-        self._image = image
+    def make(self, topology: Topology, images: Mapping[str, str]) -> None:
+        """Make all machines, each of its image; start none. The network is there (`reserve`)."""
         privileges = self.privileges()
-        self._each(lambda n: self._create(topology, n, privileges), topology.nodes)
+        self._each(lambda n: self._create(topology, n, privileges, images[n.name]), topology.nodes)
 
     def image(self, node: Node) -> str:
         """The name of the image that a machine was made of."""
@@ -319,7 +318,9 @@ class DockerProvider:
                 known.remove(unknown[1])
         return known
 
-    def _create(self, topology: Topology, node: Node, privileges: dict[str, Any]) -> None:
+    def _create(
+        self, topology: Topology, node: Node, privileges: dict[str, Any], image: str
+    ) -> None:
         api = self._client.api
         labels = {LABEL_LAB: topology.name, LABEL_NODE: node.name}
         mounts = [
@@ -349,7 +350,7 @@ class DockerProvider:
         )
         try:
             api.create_container(
-                self._image,
+                image,
                 name=node.machine,
                 hostname=node.name,
                 labels=labels,
@@ -361,7 +362,7 @@ class DockerProvider:
             )
         except ImageNotFound as error:
             raise ProviderError(
-                f"the node image {self._image} is gone", next_step="labtool artifacts build"
+                f"the node image {image} is gone", next_step="labtool artifacts build"
             ) from error
         except APIError as error:
             raise ProviderError(

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import docker
 from docker.errors import APIError, NotFound
+from docker.types import Mount
 
 from labtool import parallel
 from labtool.errors import ProviderError
@@ -33,6 +34,14 @@ _IN_MEMORY = ("/dev", "/proc", "/run", "/sys", "/tmp")  # noqa: S108 - paths ins
 _ALL_OF_IT = ("--numeric-owner", "--xattrs", "--xattrs-include=*")
 # Longer than any copy, so that one that was forgotten goes away.
 _HELPER_SECONDS = 3600
+_STAGE = "/stage"
+_PUT_ASIDE = """
+stage=$1
+shift
+for volume; do
+  mkdir -p "$stage/${volume%/*}"
+  cp --archive --one-file-system --sparse=always "$0/$volume" "$stage/$volume"
+done"""
 _REMOVED = 2
 _ARGUMENTS = 1000
 
@@ -98,7 +107,12 @@ class Still:
     def __enter__(self) -> Self:
         self._remove_helper()
         host_config = self._api.create_host_config(
-            pid_mode="host", network_mode="none", auto_remove=True, **self._provider.privileges()
+            pid_mode="host",
+            network_mode="none",
+            auto_remove=True,
+            # No overlay, which refuses what lies in containerd's layers.
+            mounts=[Mount(_STAGE, None, type="volume")],
+            **self._provider.privileges(),
         )
         try:
             self._api.create_container(
@@ -125,7 +139,7 @@ class Still:
 
     def _remove_helper(self) -> None:
         with suppress(NotFound):
-            self._api.remove_container(self._helper, force=True)
+            self._api.remove_container(self._helper, force=True, v=True)
 
     @contextmanager
     def frozen(self, states: dict[str, str]) -> Iterator[None]:
@@ -167,28 +181,43 @@ class Still:
         volumes = [m["Destination"] for m in mounts if m["Type"] == "volume"]
         return changes(self._api.diff(node.machine) or (), volumes)
 
+    def stage(self, node: Node, found: Changes, target: Path) -> None:
+        """Write a machine's changes into an archive, and put its volumes aside in the engine.
+
+        The machine may go on then. What etcd sets aside for its log is zeroes on the disk, and
+        no holes, which is all that tar would see; `cp` makes holes of them.
+        """
+        root = f"/proc/{self._pid(node)}/root"
+        with target.open("wb") as stream:
+            target.chmod(0o600)
+            argv = [
+                "tar", "--create", "--file=-", f"--directory={root}", "--sparse", *_ALL_OF_IT,
+                "--no-recursion", "--null", "--files-from=-",
+            ]  # fmt: skip
+            listed = "".join(f"{path}\0" for path in found.there).encode()
+            self._exec(node, argv, stdin=listed, stdout=stream)
+        self._exec(node, ["sh", "-euc", _PUT_ASIDE, root, f"{_STAGE}/{node.name}", *found.volumes])
+
     def size(self, node: Node, found: Changes) -> int:
-        """Bytes that `read` would write; reads no content."""
-        said = self._tar(node, found, "/dev/null", "--totals")
+        """Bytes that `finish` will write; reads no content."""
+        said = self._tar_volumes(node, found, "/dev/null", "--totals") if found.volumes else b""
         match = re.search(r"Total bytes written: (\d+)", said.decode(errors="replace"))
         return int(match[1]) if match else 0
 
-    def read(self, node: Node, found: Changes, target: Path) -> None:
-        """Write an archive of a machine's changes and volumes."""
-        with target.open("wb") as stream:
-            target.chmod(0o600)
-            self._tar(node, found, "-", stream=stream)
+    def finish(self, node: Node, found: Changes, target: Path) -> None:
+        """Append the volumes to a machine's archive."""
+        if found.volumes:
+            with target.open("ab") as stream:
+                self._tar_volumes(node, found, "-", stream=stream)
 
-    def _tar(
+    def _tar_volumes(
         self, node: Node, found: Changes, target: str, *options: str, stream: Any = None
     ) -> bytes:
         argv = [
-            "tar", "--create", f"--file={target}", f"--directory=/proc/{self._pid(node)}/root",
-            "--sparse", "--one-file-system", *_ALL_OF_IT, *options,
-            "--no-recursion", "--null", "--files-from=-", "--recursion", *found.volumes,
+            "tar", "--create", f"--file={target}", f"--directory={_STAGE}/{node.name}",
+            "--sparse", *_ALL_OF_IT, *options, *found.volumes,
         ]  # fmt: skip
-        listed = "".join(f"{path}\0" for path in found.there).encode()
-        return self._exec(node, argv, stdin=listed, stdout=stream)
+        return self._exec(node, argv, stdout=stream)
 
     def write(self, node: Node, removed: Sequence[str], source: Path) -> None:
         """Lay an archive over a machine's image, without what was removed from that."""
@@ -196,7 +225,9 @@ class Still:
             self._run(node, "rm", "-rf", "--", *removed[start : start + _ARGUMENTS])
         self._run(node, "rm", "-f", HOLD)
         with source.open("rb") as stream:
-            self._run(node, "tar", "--extract", "--file=-", *_ALL_OF_IT, stream=stream)
+            # There are two archives in it, one behind the other.
+            unpack = ("tar", "--extract", "--file=-", "--ignore-zeros", *_ALL_OF_IT)
+            self._run(node, *unpack, stream=stream)
 
     def _run(self, node: Node, *argv: str, stream: Any = None) -> None:
         # Inside its own tree, so that links in it lead nowhere else.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import platform
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from labtool.saves import shelf, state
 from labtool.saves.shelf import Save
 from labtool.saves.take import require_room
 from labtool.topology import Topology
+from labtool.versions import RELEASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def load(save: Save, console: Console) -> Loaded:
         with console.step("Check the save") as step:
             shelf.require_whole(save)
             step.update(f"{save.size / 1e6:.0f} MB")
-        image = _image(save, console)
+        _require_images(save, console)
         files = shelf.place(save.lab, save.name)
         with lab.planning(), console.step("Remove what there is"):
             _require_fitting(save, provider)
@@ -55,10 +57,12 @@ def load(save: Save, console: Console) -> Loaded:
             provider.reserve(topology)
         ran = [n for n in topology.nodes if n.name in save.ran]
         with console.step("Machines and their files") as step:
-            provider.make(topology, image)
-            with Still(provider, topology, image) as still:
-                _fill(topology, save, still, files)
-                still.switch_off([n for n in topology.nodes if n not in ran])
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                made = beside.submit(provider.make, topology, save.images)
+                with Still(provider, topology, save.images[topology.nodes[0].name]) as still:
+                    made.result()
+                    _fill(topology, save, still, files)
+                    still.switch_off([n for n in topology.nodes if n not in ran])
             step.update(f"{len(topology.nodes)} machines")
         restarted = lifecycle.power_on(topology, ran, provider, console)
         waited = not save.lacks
@@ -112,22 +116,25 @@ def _taken(topology: Topology, here: host.HostFacts, provider: DockerProvider) -
     ]
 
 
-def _image(save: Save, console: Console) -> str:
-    """The node image that the save's files lie over.
+def _require_images(save: Save, console: Console) -> None:
+    """Have the node images that the save's files lie over.
 
     Raises:
-        LabtoolError: it isn't there, and this labtool makes another one.
+        LabtoolError: one isn't there, and this labtool makes others.
     """
-    versions = save.topology.versions
-    if engine.has_image(save.image):
-        return save.image
-    if save.image == node_image_tag(versions):
-        return ensure_node_image(versions, console)
-    raise LabtoolError(
-        f"save {save.name} of lab {save.lab} lies over node image {save.image}, which isn't here",
-        cause=f"this labtool makes {node_image_tag(versions)}; save: labtool {save.labtool}",
-        next_step="load it with the labtool that made it; nothing was changed",
-    )
+    # A lab that was upgraded lies over the image of the release that it was made with.
+    mine = {node_image_tag(versions): versions for versions in RELEASES.values()}
+    for image in sorted(set(save.images.values())):
+        if engine.has_image(image):
+            continue
+        if image not in mine:
+            raise LabtoolError(
+                f"save {save.name} of lab {save.lab} lies over node image {image}, "
+                "which isn't here",
+                cause=f"this labtool makes {', '.join(mine)}; save: labtool {save.labtool}",
+                next_step="load it with the labtool that made it; nothing was changed",
+            )
+        ensure_node_image(mine[image], console)
 
 
 def _adopt(topology: Topology, console: Console) -> Topology:

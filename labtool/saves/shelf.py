@@ -52,7 +52,7 @@ class Save:
     Attributes:
         made: when the machines stood still, as ISO 8601.
         labtool: the version that made it.
-        image: the node image's name, which is a digest of all that went into it.
+        images: each machine's node image by name, which is a digest of all that went into it.
         machine: the processor, as `uname -m` has it.
         lab_data: the topology as plain data.
         states: each machine's state before it was made to stand still.
@@ -67,7 +67,7 @@ class Save:
     name: str
     made: str
     labtool: str
-    image: str
+    images: dict[str, str]
     machine: str
     lab_data: dict[str, Any]
     states: dict[str, str]
@@ -168,7 +168,7 @@ def saves(lab: str) -> list[Save]:
 
 def images() -> frozenset[str]:
     """The node images that saves lie over: another one would not fit them."""
-    return frozenset(save.image for lab in labs() for save in saves(lab))
+    return frozenset(i for lab in labs() for save in saves(lab) for i in save.images.values())
 
 
 def find(lab: str, name: str) -> Save:

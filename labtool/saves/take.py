@@ -12,11 +12,13 @@ from pathlib import Path
 from labtool import __version__, lab, parallel, paths
 from labtool.console import Console
 from labtool.errors import LabtoolError, UsageError
+from labtool.etcd import plan as restores
+from labtool.nodes import journal
 from labtool.providers.docker import DockerProvider
-from labtool.providers.still import Changes, Still
+from labtool.providers.still import Still
 from labtool.saves import shelf, state
 from labtool.saves.shelf import Save
-from labtool.topology import Node, Topology
+from labtool.topology import Topology
 
 # A file system that is full to the last byte harms more than a save is worth.
 _SPARE_BYTES = 64 << 20
@@ -40,6 +42,7 @@ def take(topology: Topology, console: Console, name: str, *, replace: bool) -> S
     with lab.only_one(topology.name):
         lab.require_loaded(topology.name)
         lab.require_keys(topology)
+        _require_settled(topology)
         if shelf.place(topology.name, name).exists() and not replace:
             raise UsageError(
                 f"lab {topology.name} has a save {name!r} already",
@@ -55,14 +58,14 @@ def take(topology: Topology, console: Console, name: str, *, replace: bool) -> S
         lacks = _lacks(topology, states)
         with shelf.partial(topology.name, name) as folder:
             state.pack(lab.state(topology), folder / shelf.STATE)
-            image = provider.image(topology.nodes[0])
-            with Still(provider, topology, image) as still:
+            images = {n.name: provider.image(n) for n in topology.nodes}
+            with Still(provider, topology, images[topology.nodes[0].name]) as still:
                 made, seconds, removed = _copy(topology, still, states, folder, console)
             with console.step("Digests") as step:
                 kept = shelf.measured(sorted(folder.glob("*.tar")))
                 step.update(f"{sum(one.size for one in kept) / 1e6:.0f} MB")
             save = Save(
-                lab=topology.name, name=name, made=made, labtool=__version__, image=image,
+                lab=topology.name, name=name, made=made, labtool=__version__, images=images,
                 machine=platform.machine(), lab_data=json.loads(topology.as_json()),
                 states={n: _word(s) for n, s in states.items()}, lacks=tuple(lacks),
                 expires=state.first_end(lab.state(topology)).isoformat(timespec="seconds"),
@@ -87,6 +90,21 @@ def require_containers(topology: Topology) -> None:
         )
 
 
+def _require_settled(topology: Topology) -> None:
+    """Stop in the middle of a change: what it is about to do is no part of a save.
+
+    Raises:
+        UsageError: one was cut off; says how to go on with it.
+    """
+    lab.require_no_upgrade(topology)
+    restores.require_none(topology)
+    if change := journal.read(topology):
+        raise UsageError(
+            f"lab {topology.name} is in the middle of a change: {change.verb.value} {change.names}",
+            next_step=change.command(topology.name),
+        )
+
+
 def _word(state: str) -> str:
     """A machine comes back running or stopped; one that was paused has its programs running."""
     return "running" if state in {"running", "paused"} else "stopped"
@@ -106,25 +124,21 @@ def _copy(
     topology: Topology, still: Still, states: dict[str, str], folder: Path, console: Console
 ) -> tuple[str, float, dict[str, tuple[str, ...]]]:
     """Copy all machines; return the moment, how long they stood still, and what each removed."""
-    with console.step("Machines stand still and are copied") as step:
+    files = {n: folder / shelf.archive(n) for n in topology.nodes}
+    with console.step("Machines stand still") as step:
         with still.frozen(states):
             made, began = dt.datetime.now(dt.UTC), time.monotonic()
-            found = dict(
-                zip(topology.nodes, parallel.each(still.changes, topology.nodes), strict=True)
-            )
-            _require_room(topology, still, found)
-            parallel.each(
-                lambda n: still.read(n, found[n], folder / shelf.archive(n)), topology.nodes
-            )
+            told = parallel.each(still.changes, topology.nodes)
+            found = dict(zip(topology.nodes, told, strict=True))
+            parallel.each(lambda n: still.stage(n, found[n], files[n]), topology.nodes)
             seconds = time.monotonic() - began
-        step.update(f"still for {seconds:.1f} s")
+        step.update(f"{seconds:.1f} s")
+    with console.step("Archives"):
+        sizes = parallel.each(lambda n: still.size(n, found[n]), topology.nodes)
+        require_room(paths.state_dir(), sum(sizes), f"a save of lab {topology.name}")
+        parallel.each(lambda n: still.finish(n, found[n], files[n]), topology.nodes)
     removed = {n.name: c.removed for n, c in found.items() if c.removed}
     return made.isoformat(timespec="milliseconds"), seconds, removed
-
-
-def _require_room(topology: Topology, still: Still, found: dict[Node, Changes]) -> None:
-    sizes = parallel.each(lambda n: still.size(n, found[n]), topology.nodes)
-    require_room(paths.state_dir(), sum(sizes), f"a save of lab {topology.name}")
 
 
 def require_room(where: Path, size: int, what: str) -> None:

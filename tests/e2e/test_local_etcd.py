@@ -6,7 +6,7 @@ import json
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from harness import CommandLine, Done, execute, until
 
 from labtool.errors import LabtoolError
-from labtool.etcd import hands, local, plan, programs, recover, trial, workload
+from labtool.etcd import hands, local, plan, programs, quorum, recover, trial, workload
 from labtool.etcd.answers import Hash, Json
 from labtool.etcd.checks import members
 from labtool.etcd.client import Client, EtcdError
@@ -408,17 +408,69 @@ def test_the_furthest_of_the_dead_is_replayed(
     assert json.dumps(trial.status_of(found, file).keys) == "2"
 
 
+def test_who_lost_its_data_begins_no_second_cluster(found: Programs, tmp_path: Path) -> None:
+    """After a restore: only by the token of its ids is a member known to the others.
+
+    Without it two of three are a cluster of their own, empty; that is told apart.
+    """
+    token = "--initial-cluster-token=restored"
+    with local.cluster(found.etcd, tmp_path / "c") as made:
+        assert written(made, "k", "1")
+        restore_all(made, found, tmp_path / "s.db", token)
+        assert written(made, "k", "2")
+        others = made.members[1:]
+        wipe(others)
+        until(lambda: not any(m.running for m in others), 60, "both are told that they aren't new")
+        assert all("already been bootstrapped" in m.log.read_text() for m in others)
+        for member in others:
+            member.flags.remove(token)
+            member.start()
+        until(lambda: written(made, "k", "3", 1), 60, "the two find each other")
+        sight = recover.look(made.target)
+        assert [s.name for s in sight.inside] == ["n1"]
+        said = quorum.words(sight)
+        assert "1 of 3 voting members answer, 2 are needed" in said[0]
+        assert "n2: it is of another cluster" in said[1]
+
+
+def wipe(members: Sequence[local.LocalMember]) -> None:
+    """Have members lose their data, and start again."""
+    for member in members:
+        member.kill()
+        shutil.rmtree(member.data)
+    for member in members:
+        member.start()
+
+
+def restore_all(of: LocalCluster, found: Programs, file: Path, token: str) -> None:
+    """What a restore does: one snapshot for all, new ids, and flags that say so."""
+    source = trial.source_of(recover.look(of.target))
+    assert source
+    trial.save(of.target, source, file)
+    peers = ",".join(f"{m.name}={m.peer_url}" for m in of.members)
+    for member in of.members:
+        member.stop()
+        shutil.rmtree(member.data)
+        words = (f"--data-dir={member.data}", f"--name={member.name}", token)
+        peer = (f"--initial-cluster={peers}", f"--initial-advertise-peer-urls={member.peer_url}")
+        execute(str(found.etcdutl), "snapshot", "restore", str(file), *words, *peer)
+        member.flags.append(token)
+    for member in of.members:
+        member.start()
+    of.wait()
+
+
 # -- the drill -----------------------------------------------------------------------------------
 
 
 def test_a_drill_of_a_right_etcd(cli: CommandLine, found: Programs, tmp_path: Path) -> None:
-    """The leader killed and everybody defragmented: linearizable; its history is judged so too."""
+    """The leader killed, then cut off, and all defragmented; its history is judged as well."""
     assert found
     history = tmp_path / "history.jsonl"
-    words = ("X2", "X9", "--local", "--for", "2", "--history", str(history), "--json")
+    words = ("X2", "X4", "X9", "--local", "--for", "3", "--history", str(history), "--json")
     done = cli.run("etcd", "drill", *words).data
     assert (done["verdict"], done["same_data"]) == ("linearizable", True)
-    assert [w["fault"] for w in done["faults"]] == ["X2", "X9"]
+    assert [w["fault"] for w in done["faults"]] == ["X2", "X4", "X9"]
     assert done["faults"][0]["without_writes"] > 0
     assert cli.run("etcd", "judge", str(history), "--json").data["operations"] > 100
     assert "there are X1" in cli.run("etcd", "drill", "X99", "--local", code=2).err

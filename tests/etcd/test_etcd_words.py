@@ -9,7 +9,7 @@ import made_up
 import pytest
 from made_up import MEMBERS, absent, seen, sight
 
-from labtool import lab
+from labtool import inventory, lab
 from labtool.errors import LabtoolError, UsageError
 from labtool.etcd import overview, plan, quorum, restore, target
 from labtool.etcd.answers import Alarm, Hash, Member, Status
@@ -162,7 +162,9 @@ def test_answers_leave_out_what_is_zero() -> None:
 
 # -- a restore that is under way -----------------------------------------------------------------
 
-PLAN = plan.Plan("20260101T000000Z", "s.db", "", 1_000_000_100, 7, 1_000_000_100, 42, "c1", ("1",))
+PLAN = plan.Plan(
+    "20260101T000000Z", "s.db", "", 1_000_000_100, 7, 1_000_000_100, 42, ("c1",), ("1",)
+)
 
 
 def test_a_plan_is_kept_until_it_is_done(tmp_path: Path) -> None:
@@ -196,3 +198,49 @@ def test_what_runs_must_be_new() -> None:
     assert "m1 still has its old id 1" in old
     alone = seen(1, cluster="c2", member="9", members=MEMBERS[:1])
     assert restore.complaints(PLAN, sight(alone), names) == ["m1 lists as voting m1"]
+
+
+# -- two clusters --------------------------------------------------------------------------------
+
+
+def test_members_that_began_anew_are_no_part_of_a_quorum() -> None:
+    """Two of three lost their data and found each other: what has most of the data counts."""
+    anew = [Member("8", "m2", (), ()), Member("9", "m3", (), ())]
+    other = {"cluster": "c9", "leader": "8", "term": 7, "revision": 1, "members": tuple(anew)}
+    split = sight(
+        seen(1, linear=HANGS, leader="0"),
+        seen(2, member="8", **other),
+        seen(3, member="9", **other),
+    )
+    assert [s.name for s in split.inside] == ["m1"]
+    assert split.members == MEMBERS
+    assert split.leader is None
+    said = quorum.words(split)
+    assert said[0] == "quorum is LOST: 1 of 3 voting members answer, 2 are needed"
+    assert "m2: it is of another cluster, c9, at revision 1: it began anew" in said[1]
+    assert split.furthest
+    assert split.furthest.name == "m1"
+    assert not overview.healthy(split)
+    of_plan = restore.beside(PLAN, split)
+    assert of_plan.old_clusters == ("c1", "c9")
+    assert of_plan.old_members == ("1", "8", "9", "2", "3")
+
+
+def test_one_that_began_anew_beside_a_quorum_is_named() -> None:
+    """Nothing is lost, and something is wrong."""
+    one = sight(seen(1), seen(2), seen(3, member="9", cluster="c9", revision=1))
+    said = quorum.words(one)
+    assert "2 of 3 voting members answer" in said[0]
+    assert "m3: it is of another cluster" in said[1]
+    assert not overview.healthy(one)
+
+
+def test_ids_are_made_of_the_token_since_a_restore() -> None:
+    """So that a member which loses its data is known to the others."""
+    lab.save(made_up.LAB)
+    state = lab.state(made_up.LAB)
+    variables = inventory.build(made_up.LAB, state)["all"]["vars"]["lab"]
+    assert variables["etcd_generation"] == "labtool-lab"
+    lab.note_etcd_token(made_up.LAB, "labtool-lab-T")
+    variables = inventory.build(made_up.LAB, state)["all"]["vars"]["lab"]
+    assert variables["etcd_generation"] == "labtool-lab-T"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from made_up import absent, seen, sight
 
 from labtool import cluster, lab
+from labtool.certs import workloads
 from labtool.console import Console
 from labtool.errors import LabtoolError, UsageError
 from labtool.etcd import hands, plan, recover, restore, target, trial
@@ -126,12 +128,21 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(module, "prepare", prepare, raising=False)
     monkeypatch.setattr(restore, "Hands", lambda *_: FakeHands(made))
     monkeypatch.setattr(cluster, "wait_ready", lambda *_: made.do("cluster ready"))
+    monkeypatch.setattr(workloads, "restart", lambda *_: made.do("restart caches"))
     return made
 
 
 STEPS = [
-    *("stop control plane", "stop etcd", "send", "lay", "start etcd", "prove running"),
-    *("start control plane", "cluster ready", "tidy"),
+    *(
+        "stop control plane",
+        "stop etcd",
+        "send",
+        "lay",
+        "note token",
+        "start etcd",
+        "prove running",
+    ),
+    *("start control plane", "cluster ready", "restart caches", "tidy"),
 ]
 
 
@@ -168,7 +179,7 @@ def test_cut_off_at_any_step_the_same_command_goes_on(world: World, file: Path, 
     world.did.clear()
     run(world, None)
     proven = STEPS.index(step) > STEPS.index("prove running")
-    assert world.did == (STEPS[6:] if proven else STEPS)
+    assert world.did == (STEPS[7:] if proven else STEPS)
     assert kept.proven is proven
     assert plan.read(world.topology) is None
 
@@ -244,7 +255,7 @@ def test_a_survivor_is_what_all_are_made_of(world: World, monkeypatch: pytest.Mo
     assert done
     source = "what m1 has"
     assert world.did == [f"ask: {source}", "snapshot of m1", f"try out {source}", *STEPS]
-    assert (done.plan.old_cluster, done.plan.old_members) == ("c1", ("1", "2", "3"))
+    assert (done.plan.old_clusters, done.plan.old_members) == (("c1",), ("1", "2", "3"))
 
 
 def test_a_file_instead_of_the_survivor(world: World, file: Path) -> None:
@@ -324,6 +335,36 @@ def test_new_data_have_new_ids_on_every_member() -> None:
         assert "--initial-cluster-token=labtool-lab-T" in script
         assert "--bump-revision=1000000000 --mark-compacted" in script
         assert script.count(":2380") == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- --data-dir=x\n- --initial-cluster-token=labtool-lab\n- --x=y\n",
+        "--data-dir=x \\\n    --initial-cluster-token=labtool-lab \\\n    --x=y\n",
+    ],
+)
+def test_flags_say_of_which_token_the_ids_are(text: str, tmp_path: Path) -> None:
+    """In a manifest and in a unit; where they aren't, the step fails."""
+    file = tmp_path / "etcd"
+    file.write_text(text)
+    script = hands._NOTE_IDS.format(file=file, token="labtool-lab-T", then="true")
+    subprocess.run(["sh", "-euc", script], check=True)
+    assert file.read_text() == text.replace("token=labtool-lab", "token=labtool-lab-T")
+    file.write_text("")
+    assert subprocess.run(["sh", "-euc", script], check=False).returncode
+
+
+def test_the_token_is_kept_for_those_who_lay_the_flags_again() -> None:
+    """On this machine, as on the members."""
+    reach, machines = with_machines("3-master")
+    lab.save(reach.topology)
+    reach.note_token(Plan("T", "s", "", 0, 0, 0, 0))
+    assert lab.etcd_token("lab", lab.state(reach.topology)) == "labtool-lab-T"
+    assert {"/etc/kubernetes/labtool-stopped/etcd.yaml" in s for _, s in machines.ran} == {True}
+    reach, machines = with_machines("1-master-3-etcd")
+    reach.note_token(Plan("T", "s", "", 0, 0, 0, 0))
+    assert {"systemctl daemon-reload" in s for _, s in machines.ran} == {True}
 
 
 def test_old_data_are_kept_where_that_is_wanted() -> None:

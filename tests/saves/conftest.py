@@ -38,7 +38,8 @@ def keep(planned: Topology) -> Callable[..., Save]:
             (folder / "m1.tar").write_bytes(b"machine" * 1000)
             save = Save(
                 lab=planned.name, name=name, made="2026-12-01T10:00:00.000+00:00", labtool="1",
-                image="labtool/node:x", machine="x86_64", lab_data=json.loads(planned.as_json()),
+                images={"m1": "labtool/node:x"}, machine="x86_64",
+                lab_data=json.loads(planned.as_json()),
                 states={"m1": "running"}, lacks=(), expires="2099-01-01T00:00:00+00:00",
                 frozen_seconds=0.5, removed={"m1": ("usr/bin/gone",)},
                 kept=shelf.measured(sorted(folder.glob("*.tar"))),

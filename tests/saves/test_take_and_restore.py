@@ -17,6 +17,7 @@ from labtool import cluster, engine, host, lab, lifecycle
 from labtool.console import Console
 from labtool.errors import LabtoolError, PreflightError, UsageError
 from labtool.host import HostFacts
+from labtool.nodes import journal
 from labtool.providers.still import Changes
 from labtool.saves import restore, shelf, take
 from labtool.saves.shelf import Save
@@ -68,9 +69,9 @@ class World:
         """Make the network."""
         self.do(f"reserve {topology.subnet}")
 
-    def make(self, topology: Topology, image: str) -> None:
+    def make(self, topology: Topology, images: dict[str, str]) -> None:
         """Make all."""
-        self.do(f"make {topology.name} of {image}")
+        self.do(f"make {topology.name} of {images['m1']}")
 
 
 class FakeStill:
@@ -98,15 +99,21 @@ class FakeStill:
         """One file is gone."""
         return Changes(("etc",), ("usr/bin/gone",), ())
 
+    def stage(self, node: Node, _: Changes, target: Path) -> None:
+        """Half a file."""
+        self.world.do(f"stage {node.name}")
+        target.write_bytes(b"changes")
+        target.chmod(0o600)
+
     def size(self, *_: object) -> int:
         """A few bytes."""
         return 1000
 
-    def read(self, node: Node, _: Changes, target: Path) -> None:
-        """A file."""
-        self.world.do(f"read {node.name}")
-        target.write_bytes(b"machine")
-        target.chmod(0o600)
+    def finish(self, node: Node, _: Changes, target: Path) -> None:
+        """The other half."""
+        self.world.do(f"finish {node.name}")
+        with target.open("ab") as stream:
+            stream.write(b"volumes")
 
     def hold(self, machines: Sequence[Node]) -> None:
         """They wait."""
@@ -150,24 +157,26 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_a_save_is_taken_while_all_stand_still(planned: Topology, world: World) -> None:
     """And says all of itself."""
     made = take.take(planned, QUIET, "whole", replace=False)
-    assert world.did == ["freeze running", "read m1", "thaw"]
+    assert world.did == ["freeze running", "stage m1", "thaw", "finish m1"]
     assert shelf.find("small", "whole") == made
-    assert (made.image, made.states, made.lacks) == ("labtool/node:x", {"m1": "running"}, ())
+    assert (made.images, made.states) == ({"m1": "labtool/node:x"}, {"m1": "running"})
+    assert made.lacks == ()
     assert made.removed == {"m1": ("usr/bin/gone",)}
     with pytest.raises(UsageError, match="already"):
         take.take(planned, QUIET, "whole", replace=False)
     assert take.take(planned, QUIET, "whole", replace=True).made > made.made
 
 
+@pytest.mark.parametrize("moment", ["stage m1", "finish m1"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), LabtoolError("no")])
 def test_whatever_happens_machines_go_on(
-    planned: Topology, world: World, error: BaseException
+    planned: Topology, world: World, error: BaseException, moment: str
 ) -> None:
     """And there is no half save."""
-    world.fails["read m1"] = error
+    world.fails[moment] = error
     with pytest.raises(type(error)):
         take.take(planned, QUIET, "whole", replace=False)
-    assert world.did[-1] == "thaw"
+    assert "thaw" in world.did
     assert shelf.names("small") == []
     assert not shelf.folder("small").exists()
 
@@ -182,6 +191,10 @@ def test_labs_that_cannot_be_saved(planned: Topology, world: World) -> None:
     over_ssh = dataclasses.replace(planned, spec={**planned.spec, "provider": "ssh"})
     with pytest.raises(UsageError, match="were there before it"):
         take.take(over_ssh, QUIET, "whole", replace=False)
+    world.state = "running"
+    journal.write(planned, journal.Change(journal.Verb.ADD, planned.nodes))
+    with pytest.raises(UsageError, match="in the middle of a change"):
+        take.take(planned, QUIET, "whole", replace=False)
     lab.mark_loading(lab.state(planned), "other")
     with pytest.raises(UsageError, match="half loaded"):
         take.take(planned, QUIET, "whole", replace=False)
@@ -204,7 +217,7 @@ def test_no_room_is_said_while_machines_go_on(
     monkeypatch.setattr(take.shutil, "disk_usage", lambda _: full)
     with pytest.raises(LabtoolError, match=r"takes 0 MB, and .* has 0 MB free"):
         take.take(planned, QUIET, "whole", replace=False)
-    assert world.did == ["freeze running", "thaw"]
+    assert world.did == ["freeze running", "stage m1", "thaw"]
 
 
 # -- load -----------------------------------------------------------------------------
@@ -254,7 +267,10 @@ def test_an_interrupted_load_is_finished_by_the_same(
         ({"machine": "aarch64"}, "of a machine with aarch64"),
         ({"cgroup": 1}, "control groups v1"),
         ({"networks": ("172.30.0.0/16",)}, "overlaps a network of the container engine 172.30"),
-        ({"image": "labtool/node:old", "has": False}, "lies over node image labtool/node:old"),
+        (
+            {"images": {"m1": "labtool/node:old"}, "has": False},
+            "lies over node image labtool/node:old",
+        ),
         ({"kept": (shelf.Kept("m1.tar", 1, "0"),)}, "damaged"),
     ],
 )

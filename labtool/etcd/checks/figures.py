@@ -31,6 +31,8 @@ MANY_ELECTIONS, MANY_FAILURES = 4, 5
 # etcd logs a warning beyond this between two peers (rafthttp, probing_status.go).
 CLOCK_LIMIT = 1.0
 P99 = 0.99
+# The mixin's alerts wait for ten minutes; the histograms are since the start, which is slow.
+SUSTAINED = 10 * 60.0
 # The slowest hundredth of fewer is the slowest one.
 ENOUGH = 100
 
@@ -112,10 +114,10 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _slow(seen: Seen, label: str, took: float, good: float, alert: float) -> Finding:
-    """A time that is good below one limit, and bad above the other."""
+    """A time that is good below one limit, and bad above the other when it has been so for long."""
     return judged(
         took <= good,
-        Level.FAILED if took > alert else Level.WARNING,
+        Level.FAILED if took > alert and _up(seen) >= SUSTAINED else Level.WARNING,
         f"{seen.name}: {label} {seconds_text(took)}",
         member=seen.name,
         value=seconds_text(took),
@@ -152,10 +154,15 @@ def _rate(evidence: Evidence, seen: Seen, metric: str) -> tuple[float, str]:
     if evidence.before:
         count -= _before(evidence.before, seen.name, metric)
         return count * WINDOW / evidence.window, f"counted over {evidence.window:.0f} s"
-    start = (seen.metrics.value("process_start_time_seconds") if seen.metrics else 0) or 0
-    up = max(time.time() - start, 1.0)
+    up = _up(seen)
     # A member that has just begun has seen the election that it began with.
     return count * WINDOW / max(up, WINDOW), f"counted since it began {seconds_text(up)} ago"
+
+
+def _up(seen: Seen) -> float:
+    """For how many seconds a member has run."""
+    start = (seen.metrics.value("process_start_time_seconds") if seen.metrics else 0) or 0
+    return max(time.time() - start, 1.0)
 
 
 def _before(sight: Sight, name: str, metric: str) -> float:
