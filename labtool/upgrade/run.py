@@ -14,10 +14,12 @@ from labtool.components import Role
 from labtool.console import Console
 from labtool.drain import Patience
 from labtool.errors import LabtoolError, UsageError, WaitTimeoutError
+from labtool.etcd import snapshot, target
 from labtool.nodes import journal
+from labtool.paths import private_dir
 from labtool.providers import Provider
 from labtool.topology import Node, Topology, upgraded
-from labtool.upgrade import machine, snapshot
+from labtool.upgrade import machine
 from labtool.upgrade.machine import Change
 from labtool.upgrade.plan import Kind, Step, steps
 from labtool.upgrade.record import Record
@@ -126,14 +128,22 @@ def _wait_for_api_servers(topology: Topology) -> None:
 
 def _do(step: Step, change: Change, record: Record, say: Callable[[str], None]) -> None:
     if step.kind is Kind.SNAPSHOT:
-        name = f"before-{change.then.versions.kubernetes}"
-        record.snapshot = str(snapshot.take(change.now, change.provider, name))
+        record.snapshot = str(_snapshot(change))
     elif step.kind is Kind.ADD_ONS:
         machine.add_ons(change, say)
     elif step.kind is Kind.SETTLE:
         machine.settle(change, say)
     else:
         _ON_MACHINE[step.kind](change, change.now.node(step.node), say)
+
+
+def _snapshot(change: Change) -> Path:
+    """A snapshot of etcd in the state folder, tried out as any other one (docs/etcd.md)."""
+    folder = private_dir(lab.state(change.now) / "snapshots")
+    moment = time.strftime("%Y%m%d-%H%M%S")
+    file = folder / f"before-{change.then.versions.kubernetes}-{moment}.db"
+    etcd = target.of_lab(change.now, change.provider)
+    return Path(snapshot.save(etcd, file, Console(quiet=True)).file)
 
 
 def _verify(topology: Topology, console: Console) -> None:

@@ -17,7 +17,7 @@ from labtool.errors import LabtoolError, UsageError, WaitTimeoutError
 from labtool.host import HostFacts
 from labtool.providers import Provider
 from labtool.topology import Node, Topology
-from labtool.upgrade import machine, run, snapshot
+from labtool.upgrade import machine, run
 from labtool.upgrade.machine import Change
 from labtool.upgrade.plan import Kind, steps
 from labtool.upgrade.record import Record
@@ -81,15 +81,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(run.inventory, "write", lambda *_: None)
     monkeypatch.setattr(bundle, "ensure", lambda *_: Bundle(Path("/archive"), "digest"))
 
-    def take(*_: object) -> Path:
+    def take(etcd: object, file: Path, console: Console) -> Any:
+        del etcd
+        assert console.quiet
+        assert file.name.startswith(f"before-{DEFAULT}-")
         there.did.append("snapshot")
-        return Path("/there/before.db")
+        return type("Saved", (), {"file": "/there/before.db"})
 
     def judged(seen: Topology, *_: object) -> Any:
         there.did.append(f"verify {seen.versions.kubernetes}")
         return type("Report", (), {"passed": there.holds})
 
-    monkeypatch.setattr(snapshot, "take", take)
+    monkeypatch.setattr(run.target, "of_lab", lambda *_: None)
+    monkeypatch.setattr(run.snapshot, "save", take)
     monkeypatch.setattr(verify, "run", judged)
     return there
 
