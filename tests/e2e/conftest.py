@@ -14,7 +14,7 @@ from labtool import paths
 
 # Each with all its tests in one process; long ones first, so that both processes end together.
 _SHARED = (
-    *("breakable_lab", "ha_lab"),
+    *("breakable_lab", "changing_lab", "ha_lab"),
     *("worker_lab", "small_lab", "pair_lab", "dual_lab", "etcd_lab", "ipv6_lab"),
 )
 # Labs that some tests use two of.
@@ -106,6 +106,12 @@ def labs(cli: CommandLine, testrun_uid: str, worker_id: str) -> Iterator[Labs]:
 def breakable_lab(labs: Labs) -> Lab:
     """As `ha_lab`, for those who break one thing after the other."""
     return labs.create("3-master", "break")
+
+
+@pytest.fixture(scope="session")
+def changing_lab(labs: Labs) -> Lab:
+    """As `ha_lab`, for those who change its nodes and its data."""
+    return labs.create("3-master", "change")
 
 
 @pytest.fixture(scope="session")
