@@ -23,10 +23,9 @@ from labtool import cluster, lab
 from labtool.errors import LabtoolError
 from labtool.etcd.answers import Status
 from labtool.etcd.client import Client, Proof
-from labtool.etcd.target import url_of
 from labtool.networks import in_url
 from labtool.providers import Provider
-from labtool.topology import API_PORT, Node, Topology
+from labtool.topology import API_PORT, Node, Topology, client_url
 
 _T = TypeVar("_T")
 SECONDS = 1.5
@@ -127,7 +126,7 @@ def _member(topology: Topology, node: Node) -> Status | None:
     ca, cert, key = lab.etcd_client(topology, node)
 
     def ask() -> Status | None:
-        with Client(url_of(node), Proof(ca, cert, key).context()) as member:
+        with Client(client_url(node), Proof(ca, cert, key).context()) as member:
             return member.status()
 
     return _or_silent(ask, None)

@@ -25,6 +25,7 @@ from labtool.versions import RELEASES, Versions
 SCHEMA = 1
 API_PORT = 6443
 PEER_PORT = 2380
+CLIENT_PORT = 2379
 # In the order of a lab's nodes: what names begin with, and the place in the network of number 0.
 PLACES = {
     Role.LOAD_BALANCER: ("lb", 5),
@@ -342,6 +343,11 @@ def initial_cluster(members: Iterable[Node]) -> str:
 def peer_url(node: Node) -> str:
     """Where a machine's member of etcd is reached by its peers."""
     return f"https://{node.url_host}:{PEER_PORT}"
+
+
+def client_url(node: Node) -> str:
+    """Where a machine's member of etcd is reached by its clients."""
+    return f"https://{node.url_host}:{CLIENT_PORT}"
 
 
 def revised(there: Topology, spec: LabSpec) -> Topology:

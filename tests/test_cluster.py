@@ -147,3 +147,11 @@ def test_a_pod_of_an_older_template_is_not_what_was_asked_for(
     made = {"metadata": {"generation": 2}, "spec": spec, "status": status}
     workload = DaemonSet.from_dict(made)
     assert cluster._rolled_out(workload) == ready
+
+
+def test_a_member_that_a_majority_hides_is_missing(
+    three_masters: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API serves without it, and would as well with none to spare."""
+    monkeypatch.setattr(cluster, "_is_healthy", lambda _topology, node: node.name != "m3")
+    assert cluster._missing_members(three_masters) == ["the member of etcd of m3"]

@@ -11,7 +11,8 @@ from labtool.errors import LabtoolError
 from labtool.etcd.answers import Member, Status
 from labtool.etcd.client import Client
 from labtool.etcd.metrics import Metrics
-from labtool.etcd.target import Target, url_of
+from labtool.etcd.target import Target
+from labtool.topology import client_url
 
 # Never written: reads of it prove that reading works, and tell how long it takes.
 READ_KEY = "labtool/read"
@@ -171,7 +172,7 @@ def _name(target: Target, seen: Seen, names: Mapping[str, str]) -> str:
     if by_list:
         return by_list
     nodes = target.topology.etcd_members if target.topology else ()
-    of_lab = (n.name for n in nodes if url_of(n) == seen.url)
+    of_lab = (n.name for n in nodes if client_url(n) == seen.url)
     return next(of_lab, seen.url.partition("://")[2])
 
 

@@ -10,9 +10,7 @@ from labtool import lab
 from labtool.errors import LabtoolError, UsageError
 from labtool.etcd.client import Client, Proof
 from labtool.providers import Provider
-from labtool.topology import Node, Topology
-
-CLIENT_PORT = 2379
+from labtool.topology import Node, Topology, client_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,8 @@ def of_lab(topology: Topology, provider: Provider) -> Target:
             f"lab {topology.name} has no client certificate for etcd yet",
             next_step=f"labtool create {topology.name}, as it was made",
         )
-    urls = tuple(url_of(node) for node in topology.etcd_members)
+    urls = tuple(client_url(node) for node in topology.etcd_members)
     return Target(f"lab {topology.name}", urls, Proof(*found), topology, provider)
-
-
-def url_of(node: Node) -> str:
-    """The client URL of a lab's member."""
-    return f"https://{node.url_host}:{CLIENT_PORT}"
 
 
 def of_endpoints(endpoints: Iterable[str], proof: Proof) -> Target:
