@@ -15,7 +15,7 @@ from lightkube.resources.core_v1 import Pod
 from lightkube.resources.discovery_v1 import EndpointSlice
 
 from labtool import cluster
-from labtool.topology import Restarted
+from labtool.topology import Restarted, Topology
 
 SINCE = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
 BEFORE, AFTER = SINCE - dt.timedelta(seconds=1), SINCE + dt.timedelta(seconds=1)
