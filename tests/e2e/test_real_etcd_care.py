@@ -85,28 +85,26 @@ def test_restored_on_all_members(changing_lab: Lab, tmp_path: Path, log: Path) -
     put(changing_lab, "after")
     old, servers = ids(changing_lab), {name: api_server(changing_lab, name) for name in MASTERS}
     assert "There is no terminal to ask on" in etcd(changing_lab, "restore", str(file), code=2).err
-    with changing_lab.broken():
-        job = changing_lab.cli.start(
-            "etcd", "restore", changing_lab.name, str(file), "--yes", log=log
-        )
-        until(lambda: "Stop etcd on every member" in log.read_text(), 120, "etcd is stopped")
-        assert press_ctrl_c(job) == 130
-        refused = changing_lab.create(code=2).err
-        assert f"labtool etcd restore {changing_lab.name}" in refused
-        restored = etcd(changing_lab, "restore")
-        assert "Going on with the restore" in restored.err
-        assert has(changing_lab, "before")
-        assert not has(changing_lab, "after")
-        assert not old & ids(changing_lab)
-        for name in MASTERS:
-            assert api_server(changing_lab, name) != servers[name]
-            assert changing_lab.script(name, "ls /var/lib/etcd").split() == ["member"]
-        # Whoever watches goes on: a controller acts on what is new.
-        put(changing_lab, "anew")
-        changing_lab.run_pod("restored")
-        changing_lab.remove_pod("restored")
-        is_whole(changing_lab, "ETCD", "APISERVER", "KCM", "SCHEDULER")
-        assert not failing(changing_lab)
+    # Not healed: the next test does, and `create` takes a minute to find nothing to do.
+    job = changing_lab.cli.start("etcd", "restore", changing_lab.name, str(file), "--yes", log=log)
+    until(lambda: "Stop etcd on every member" in log.read_text(), 120, "etcd is stopped")
+    assert press_ctrl_c(job) == 130
+    refused = changing_lab.create(code=2).err
+    assert f"labtool etcd restore {changing_lab.name}" in refused
+    restored = etcd(changing_lab, "restore")
+    assert "Going on with the restore" in restored.err
+    assert has(changing_lab, "before")
+    assert not has(changing_lab, "after")
+    assert not old & ids(changing_lab)
+    for name in MASTERS:
+        assert api_server(changing_lab, name) != servers[name]
+        assert changing_lab.script(name, "ls /var/lib/etcd").split() == ["member"]
+    # Whoever watches goes on: a controller acts on what is new.
+    put(changing_lab, "anew")
+    changing_lab.run_pod("restored")
+    changing_lab.remove_pod("restored")
+    is_whole(changing_lab, "ETCD", "APISERVER", "KCM", "SCHEDULER")
+    assert not failing(changing_lab)
 
 
 def test_recovered_from_a_survivor(changing_lab: Lab) -> None:
