@@ -77,7 +77,12 @@ def test_a_lab_goes_to_the_next_release_while_it_serves(labs: Labs, log: Path) -
     machines = lab.machines()
     with Writer(lab) as writer:
         job = lab.cli.start("upgrade", lab.name, "--to", "1.37", log=log)
-        until(lambda: "controllers:m1" in done(lab), UPGRADE_SECONDS, "m1 has its control plane")
+
+        def halfway() -> bool:
+            assert job.poll() is None, log.read_text(encoding="utf-8")
+            return "controllers:m1" in done(lab)
+
+        until(halfway, UPGRADE_SECONDS, "m1 has its control plane")
         assert press_ctrl_c(job) == 130
         assert kubelets(lab)["m2"] == BEFORE
         refused = lab.create(code=2).err
