@@ -132,13 +132,23 @@ def assert_it_is_an_ordinary_lab(lab: Lab) -> None:
     assert "0 changed" in lab.create().err
     lab.run("stop")
     lab.run("start")
-    assert lab.run("verify", "--json").data["passed"]
+    assert_it_holds(lab)
     engine("rm", "-f", lab.machine("m3"))
     lab.create()
     assert set(kubelets(lab).values()) == {AFTER}
-    assert lab.run("verify", "--json").data["passed"]
+    assert_it_holds(lab)
     assert lab.run("upgrade", "--to", "1.36", code=2).err
     lab.delete()
+
+
+def assert_it_holds(lab: Lab) -> None:
+    """Every check; a machine that was busy at the wrong moment gets a second look."""
+    for _ in range(2):
+        report = lab.run("verify", "--json", code=None).data
+        failed = {r["id"]: r["failure"]["what"] for r in report["results"] if r["failure"]}
+        if not failed:
+            return
+    raise AssertionError(failed)
 
 
 @pytest.mark.long
