@@ -39,6 +39,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("long"):
                 item.add_marker(skip)
 
+    # Two labs at once are more than two cores carry: what makes labs is one after the other.
+    for item in items:
+        if any(item.get_closest_marker(mark) for mark in ("e2e", "molecule")):
+            item.add_marker(pytest.mark.xdist_group("labs"))
+
     def cost(item: pytest.Item) -> int:
         return max((i for i, m in enumerate(_COST, 1) if item.get_closest_marker(m)), default=0)
 

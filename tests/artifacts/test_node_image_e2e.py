@@ -15,7 +15,7 @@ from labtool.providers.docker import DockerProvider
 from labtool.topology import Node, Topology
 from labtool.versions import DEFAULT, RELEASES
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("node_image")]
+pytestmark = pytest.mark.e2e
 
 VERSIONS = RELEASES[DEFAULT]
 AGNHOST = f"registry.k8s.io/e2e-test-images/agnhost:{VERSIONS.agnhost}"

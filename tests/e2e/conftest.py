@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CommandLine, Lab, Labs, until
+from harness import CommandLine, Lab, Labs
 
 from labtool import paths
 
-# Each with all its tests in one process; long ones first, so that both processes end together.
 _SHARED = (
-    *("breakable_lab", "changing_lab", "ha_lab"),
-    *("worker_lab", "small_lab", "pair_lab", "dual_lab", "etcd_lab", "ipv6_lab"),
+    *("small_lab", "worker_lab", "etcd_lab", "pair_lab", "dual_lab", "ipv6_lab"),
+    "ha_lab",  # last, since the restart of the engine wants it
 )
-# Labs that some tests use two of.
-_TOGETHER = {"worker_lab": "small_lab"}
-OTHERS_SECONDS = 1800
 # What must not change anything for labtool, though it is in the user's environment.
 HOSTILE = {
     "http_proxy": "http://127.0.0.1:9",
@@ -59,21 +55,17 @@ def shared_by(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lab after lab, then what makes its own, and what restarts the engine behind everything else.
+    """Lab after lab, and what restarts the engine behind everything else.
 
     A lab that idles takes a part of a core from those that are tested.
     """
 
-    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+    def place(item: pytest.Item) -> tuple[bool, int]:
         labs = shared_by(item)
-        first = _SHARED.index(labs[0]) if labs else len(_SHARED)
-        real = item.get_closest_marker("e2e") is not None
-        return item.get_closest_marker("engine_restart") is not None, real, first
+        last = _SHARED.index(labs[-1]) if labs else -1
+        return item.get_closest_marker("engine_restart") is not None, last
 
     items.sort(key=place)
-    for item in items:
-        if labs := shared_by(item):
-            item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(labs[0], labs[0])))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,18 +92,6 @@ def labs(cli: CommandLine, testrun_uid: str, worker_id: str) -> Iterator[Labs]:
     session = Labs(cli, f"e2e-{testrun_uid[:4]}-{worker_id}")
     yield session
     session.delete_all()
-
-
-@pytest.fixture(scope="session")
-def breakable_lab(labs: Labs) -> Lab:
-    """As `ha_lab`, for those who break one thing after the other."""
-    return labs.create("3-master", "break")
-
-
-@pytest.fixture(scope="session")
-def changing_lab(labs: Labs) -> Lab:
-    """As `ha_lab`, for those who change its nodes and its data."""
-    return labs.create("3-master", "change")
 
 
 @pytest.fixture(scope="session")
@@ -178,22 +158,6 @@ def _whole_labs(request: pytest.FixtureRequest, users: Counter[str]) -> Iterator
     for name, lab in used.items():
         if not users[name]:
             lab.delete()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the others that this process is through; no-op where there is just one."""
-    mine = getattr(session.config, "workerinput", None)
-    if mine is not None:
-        session.config._tmp_path_factory.getbasetemp().with_suffix(".over").touch()
-
-
-@pytest.fixture
-def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Wait until the other processes of this run are through with all their tests."""
-    mine = getattr(request.config, "workerinput", {"workercount": 1})
-    folder = tmp_path_factory.getbasetemp().parent
-    others = mine["workercount"] - 1
-    until(lambda: len(list(folder.glob("*.over"))) >= others, OTHERS_SECONDS, "the others end")
 
 
 @pytest.fixture

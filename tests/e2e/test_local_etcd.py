@@ -25,7 +25,7 @@ from labtool.etcd.linearizability import Verdict
 from labtool.etcd.local import LocalCluster
 from labtool.etcd.programs import Programs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("local_etcd")]
+pytestmark = pytest.mark.e2e
 
 MIB = 1024**2
 

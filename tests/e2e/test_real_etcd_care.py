@@ -66,55 +66,55 @@ def is_whole(lab: Lab, *areas: str) -> None:
     assert not failed, failed
 
 
-def test_a_lab_in_order_passes_every_check(changing_lab: Lab) -> None:
+def test_a_lab_in_order_passes_every_check(ha_lab: Lab) -> None:
     """S1 to S18, none skipped but for a p99 of few."""
-    report = etcd(changing_lab, "check", "--json", code=None).data
+    report = etcd(ha_lab, "check", "--json", code=None).data
     rows = [r for r in report["findings"] if r["check"] not in DISK]
     assert not [r for r in rows if r["level"] in {"failed", "skipped"}], rows
     assert len({r["check"] for r in rows}) == 17
-    said = etcd(changing_lab, "status")
+    said = etcd(ha_lab, "status")
     assert "3 of 3 voting members answer" in said.out
-    assert {m["member"] for m in status(changing_lab)["members"]} == {*MASTERS}
+    assert {m["member"] for m in status(ha_lab)["members"]} == {*MASTERS}
 
 
-def test_restored_on_all_members(changing_lab: Lab, tmp_path: Path, log: Path) -> None:
+def test_restored_on_all_members(ha_lab: Lab, tmp_path: Path, log: Path) -> None:
     """T34: one snapshot for all; cut off on the way, the same command goes on."""
     file = tmp_path / "before.db"
-    put(changing_lab, "before")
-    etcd(changing_lab, "snapshot", str(file))
-    put(changing_lab, "after")
-    old, servers = ids(changing_lab), {name: api_server(changing_lab, name) for name in MASTERS}
-    assert "There is no terminal to ask on" in etcd(changing_lab, "restore", str(file), code=2).err
+    put(ha_lab, "before")
+    etcd(ha_lab, "snapshot", str(file))
+    put(ha_lab, "after")
+    old, servers = ids(ha_lab), {name: api_server(ha_lab, name) for name in MASTERS}
+    assert "There is no terminal to ask on" in etcd(ha_lab, "restore", str(file), code=2).err
     # Not healed: the next test does, and `create` takes a minute to find nothing to do.
-    job = changing_lab.cli.start("etcd", "restore", changing_lab.name, str(file), "--yes", log=log)
+    job = ha_lab.cli.start("etcd", "restore", ha_lab.name, str(file), "--yes", log=log)
     until(lambda: "Stop etcd on every member" in log.read_text(), 120, "etcd is stopped")
     assert press_ctrl_c(job) == 130
-    refused = changing_lab.create(code=2).err
-    assert f"labtool etcd restore {changing_lab.name}" in refused
-    restored = etcd(changing_lab, "restore")
+    refused = ha_lab.create(code=2).err
+    assert f"labtool etcd restore {ha_lab.name}" in refused
+    restored = etcd(ha_lab, "restore")
     assert "Going on with the restore" in restored.err
-    assert has(changing_lab, "before")
-    assert not has(changing_lab, "after")
-    assert not old & ids(changing_lab)
+    assert has(ha_lab, "before")
+    assert not has(ha_lab, "after")
+    assert not old & ids(ha_lab)
     for name in MASTERS:
-        assert api_server(changing_lab, name) != servers[name]
-        assert changing_lab.script(name, "ls /var/lib/etcd").split() == ["member"]
+        assert api_server(ha_lab, name) != servers[name]
+        assert ha_lab.script(name, "ls /var/lib/etcd").split() == ["member"]
     # Whoever watches goes on: a controller acts on what is new.
-    put(changing_lab, "anew")
-    changing_lab.run_pod("restored")
-    changing_lab.remove_pod("restored")
-    is_whole(changing_lab, "ETCD", "APISERVER", "KCM", "SCHEDULER")
-    assert not failing(changing_lab)
+    put(ha_lab, "anew")
+    ha_lab.run_pod("restored")
+    ha_lab.remove_pod("restored")
+    is_whole(ha_lab, "ETCD", "APISERVER", "KCM", "SCHEDULER")
+    assert not failing(ha_lab)
 
 
-def test_recovered_from_a_survivor(changing_lab: Lab) -> None:
+def test_recovered_from_a_survivor(ha_lab: Lab) -> None:
     """T37: two of three have lost their data for good; one has them, and all get them."""
-    put(changing_lab, "kept")
-    nothing = etcd(changing_lab, "recover", "--yes")
+    put(ha_lab, "kept")
+    nothing = etcd(ha_lab, "recover", "--yes")
     assert "nothing had to be replaced" in nothing.err
-    with changing_lab.broken():
+    with ha_lab.broken():
         for name in MASTERS[1:]:
-            changing_lab.script(
+            ha_lab.script(
                 name,
                 """
                 mv /etc/kubernetes/manifests/etcd.yaml /root
@@ -125,13 +125,13 @@ def test_recovered_from_a_survivor(changing_lab: Lab) -> None:
                 mv /root/etcd.yaml /etc/kubernetes/manifests/
                 """,
             )
-        lost = etcd(changing_lab, "status", code=1)
+        lost = etcd(ha_lab, "status", code=1)
         assert "quorum is LOST: 1 of 3 voting members answer, 2 are needed" in lost.out
-        assert f"labtool etcd recover {changing_lab.name}" in lost.out
-        done = etcd(changing_lab, "recover", "--yes")
+        assert f"labtool etcd recover {ha_lab.name}" in lost.out
+        done = etcd(ha_lab, "recover", "--yes")
         assert "what m1 has" in done.err
-        assert has(changing_lab, "kept")
-        is_whole(changing_lab, "ETCD", "APISERVER")
+        assert has(ha_lab, "kept")
+        is_whole(ha_lab, "ETCD", "APISERVER")
 
 
 def test_external_etcd_named_recovered_and_restored(etcd_lab: Lab, tmp_path: Path) -> None:

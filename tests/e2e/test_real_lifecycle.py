@@ -457,18 +457,17 @@ def install_wheel(folder: Path) -> Path:
 
 
 @pytest.mark.engine_restart
-def test_the_engine_restarted(alone: None, labs: Labs) -> None:
+def test_the_engine_restarted(ha_lab: Lab) -> None:
     """T07: the whole engine goes down and comes back; the lab comes back by itself."""
-    lab = labs.create("3-master", "engine")
-    restart = how_to_restart_the_engine(lab)
-    before = (lab.machines(), real_addresses(lab))
+    restart = how_to_restart_the_engine(ha_lab)
+    before = (ha_lab.machines(), real_addresses(ha_lab))
     restart()
     until(lambda: engine("info", code=None).code == 0, 60, "the engine answers")
     running = {"running"}
-    until(lambda: set(lab.states().values()) == running, 60, "the machines run again")
-    lab.run("start")
-    assert (lab.machines(), real_addresses(lab)) == before
-    assert_whole(lab, "after-engine")
+    until(lambda: set(ha_lab.states().values()) == running, 60, "the machines run again")
+    ha_lab.run("start")
+    assert (ha_lab.machines(), real_addresses(ha_lab)) == before
+    assert_whole(ha_lab, "after-engine")
 
 
 def how_to_restart_the_engine(lab: Lab) -> Callable[[], object]:

@@ -63,14 +63,14 @@ def assert_whole(lab: Lab, masters: set[str]) -> None:
 
 
 @pytest.fixture
-def lab(changing_lab: Lab) -> Iterator[Lab]:
+def lab(ha_lab: Lab) -> Iterator[Lab]:
     """Three masters, and again afterwards, whatever a test left."""
-    began = changing_lab.topology["nodes"]
-    yield changing_lab
-    names = [[n["name"] for n in nodes] for nodes in (began, changing_lab.topology["nodes"])]
-    if names[0] != names[1] or (changing_lab.state / "change.json").exists():
-        changing_lab.delete()
-        changing_lab.create()
+    began = ha_lab.topology["nodes"]
+    yield ha_lab
+    names = [[n["name"] for n in nodes] for nodes in (began, ha_lab.topology["nodes"])]
+    if names[0] != names[1] or (ha_lab.state / "change.json").exists():
+        ha_lab.delete()
+        ha_lab.create()
 
 
 @contextmanager

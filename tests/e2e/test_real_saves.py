@@ -56,9 +56,9 @@ def wreck(lab: Lab) -> None:
     engine("rm", "--force", "--volumes", lab.machine("lb1"))
 
 
-def test_save_wreck_load(changing_lab: Lab, log: Path) -> None:
+def test_save_wreck_load(ha_lab: Lab, log: Path) -> None:
     """What was written before is there, what came after is not, on each member; all proven."""
-    lab = changing_lab
+    lab = ha_lab
     write(lab, "before")
     lab.on("m2", "rm", "/usr/local/bin/ctr")  # what is gone of the image must be gone again
     lab.on("m1", "sh", "-c", "mkdir -p '/srv/a folder' && echo kept > '/srv/a folder/file'")
@@ -167,13 +167,11 @@ def taken_range(lab: Lab) -> str:
     return name
 
 
-def test_watch_sees_a_member_and_a_command(changing_lab: Lab, log: Path) -> None:
+def test_watch_sees_a_member_and_a_command(ha_lab: Lab, log: Path) -> None:
     """Each look is one line of JSON; Ctrl-C ends it with code 0."""
     out = log.with_suffix(".json")
     with out.open("wb") as sink:
-        job = changing_lab.cli.start(
-            "status", changing_lab.name, "--watch", "--json", log=log, out=sink
-        )
+        job = ha_lab.cli.start("status", ha_lab.name, "--watch", "--json", log=log, out=sink)
 
     def looks() -> list[dict[str, Any]]:
         return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -183,8 +181,8 @@ def test_watch_sees_a_member_and_a_command(changing_lab: Lab, log: Path) -> None
     assert whole["backends"] == {"lb1": dict.fromkeys(MASTERS, "UP")}
     for component in ("kube-controller-manager", "kube-scheduler"):
         assert "leader" in {of[component] for of in whole["components"].values()}
-    with changing_lab.broken():
-        engine("stop", changing_lab.machine("m3"))
+    with ha_lab.broken():
+        engine("stop", ha_lab.machine("m3"))
         until(lambda: looks()[-1]["etcd"]["m3"]["role"] == "no answer", 30, "a member is lost")
         until(lambda: looks()[-1]["backends"]["lb1"]["m3"] == "DOWN", 30, "a backend is down")
     assert any("create" in (look["doing"] or {}).get("command", ()) for look in looks())

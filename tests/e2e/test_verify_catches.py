@@ -186,9 +186,9 @@ def _expect_seen(lab: Lab, batch: Batch) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.name.replace(" ", "-"))
-def test_verify_sees(breakable_lab: Lab, batch: Batch) -> None:
+def test_verify_sees(ha_lab: Lab, batch: Batch) -> None:
     """Exactly the rows that concern what is broken fail, and say so."""
-    _expect_seen(breakable_lab, batch)
+    _expect_seen(ha_lab, batch)
 
 
 @pytest.mark.e2e
@@ -223,12 +223,12 @@ def test_verify_sees_on_two_balancers(pair_lab: Lab) -> None:
 
 
 @pytest.mark.e2e
-def test_all_is_well_again(breakable_lab: Lab) -> None:
+def test_all_is_well_again(ha_lab: Lab) -> None:
     """After all of it nothing is broken: every check holds."""
-    report = breakable_lab.run("verify", "--json", code=None).data
+    report = ha_lab.run("verify", "--json", code=None).data
     if _failed(report):
-        breakable_lab.heal()
-        report = breakable_lab.run("verify", "--json", code=None).data
+        ha_lab.heal()
+        report = ha_lab.run("verify", "--json", code=None).data
     assert not _failed(report)
     counts = Counter(r["id"] for r in report["results"])
     assert max(counts.values()) == 1
