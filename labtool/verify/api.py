@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import ssl
 import tempfile
 import threading
@@ -208,8 +209,7 @@ class Api:
             for _ in ("data", "errors"):  # each channel opens with its port
                 stream.receive_bytes(timeout=self._stream_seconds)
             stream.send_bytes(b"\0" + request.encode())
-            answer = stream.receive_bytes(timeout=self._stream_seconds)
-            return str(answer[1:].decode(errors="replace"))
+            return _read_answer(stream, self._stream_seconds)
 
         path = f"{pod_path}/portforward"
         return self._stream(path, {"ports": str(port)}, _FORWARD_PROTOCOL, talk)
@@ -240,6 +240,24 @@ class Api:
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+
+
+def _read_answer(stream: Any, seconds: float) -> str:
+    """One HTTP answer, which may come in several messages; or what the other channel says."""
+    got = b""
+    while not _is_whole(got):
+        message = stream.receive_bytes(timeout=seconds)
+        if message[0]:
+            return str(message[1:].decode(errors="replace"))
+        got += message[1:]
+    return got.decode(errors="replace")
+
+
+def _is_whole(answer: bytes) -> bool:
+    """Whether the head and as much of the body as it announces are there (RFC 9112, 6)."""
+    head, end, body = answer.partition(b"\r\n\r\n")
+    announced = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
+    return bool(end) and len(body) >= (int(announced[1]) if announced else 0)
 
 
 def _read_exec(stream: Any, seconds: float) -> str:

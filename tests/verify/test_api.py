@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from labtool.verify.api import Api, ApiRefused
+from labtool.verify.api import Api, ApiRefused, _read_answer
 
 BODY = {"metadata": {"name": "c"}}
 
@@ -42,3 +42,23 @@ def test_what_was_there_before_is_a_conflict() -> None:
     api = talking_to(lambda _: httpx2.Response(409, json={"message": "already exists"}))
     with pytest.raises(ApiRefused, match="the API answered 409 to POST /things"):
         api.create("/things", BODY)
+
+
+class Pieces:
+    """A stream of messages, the first byte of each its channel."""
+
+    def __init__(self, *messages: bytes) -> None:
+        self._messages = iter(messages)
+
+    def receive_bytes(self, timeout: float) -> bytes:
+        """The next one."""
+        del timeout
+        return next(self._messages)
+
+
+def test_an_answer_over_a_forwarded_port_comes_in_pieces() -> None:
+    """Its head alone is none, and neither is half of a body; an error ends it."""
+    whole = [b"\0HTTP/1.1 200 OK\r\nContent-Le", b"\0ngth: 4\r\n\r\nm", b"\0-1\n"]
+    assert _read_answer(Pieces(*whole), 1).endswith("\r\n\r\nm-1\n")
+    assert _read_answer(Pieces(b"\0HTTP/1.1 204 No Content\r\n\r\n"), 1).startswith("HTTP/1.1 204")
+    assert _read_answer(Pieces(b"\0HTTP", b"\1connection refused"), 1) == "connection refused"
