@@ -134,6 +134,7 @@ def test_recovered_from_a_survivor(ha_lab: Lab) -> None:
         is_whole(ha_lab, "ETCD", "APISERVER")
 
 
+@pytest.mark.long
 def test_external_etcd_named_recovered_and_restored(etcd_lab: Lab, tmp_path: Path) -> None:
     """T32, T37 and T34 on nodes of etcd's own."""
     peer = "/etc/kubernetes/pki/etcd/peer"

@@ -87,6 +87,7 @@ def writing(lab: Lab, gap: float) -> Iterator[Writer]:
     writer.assert_nothing_lost()
 
 
+@pytest.mark.long
 def test_t38_a_learner_in_the_way_and_a_command_cut_off(lab: Lab, log: Path) -> None:
     """T38: named and taken out. Cut off, or its machine killed, the old lab stays whole."""
     network = lab.addresses["m1"].rpartition(".")[0]
