@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -103,6 +104,9 @@ class Still:
         self._image = image
         self._api = docker.from_env(timeout=120).api
         self._helper = f"{topology.name}-files"
+        self._lock = threading.Lock()
+        self._copying: list[subprocess.Popen[bytes]] = []
+        self._over = False
 
     def __enter__(self) -> Self:
         self._remove_helper()
@@ -135,6 +139,12 @@ class Still:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # After a Ctrl-C threads still copy, and the client of a helper that went waits for ever.
+        with self._lock:
+            self._over = True
+            for client in self._copying:
+                if client.poll() is None:
+                    client.kill()
         self._remove_helper()
 
     def _remove_helper(self) -> None:
@@ -244,22 +254,24 @@ class Still:
         stdout: Any = None,
     ) -> bytes:
         """Run a command in the helper; return what it said on stderr."""
-        source: dict[str, Any] = {"stdin": stream or subprocess.DEVNULL}
-        if stdin is not None:
-            source = {"input": stdin}
-        done = subprocess.run(
-            ["docker", "exec", "-i", self._helper, *argv],
-            stdout=stdout or subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            check=False,
-            **source,
-        )
-        if done.returncode:
+        source = subprocess.PIPE if stdin is not None else stream or subprocess.DEVNULL
+        with self._lock:
+            if self._over:
+                raise ProviderError(f"{node.machine}: copying its files was cut off")
+            client = subprocess.Popen(
+                ["docker", "exec", "-i", self._helper, *argv],
+                stdin=source,
+                stdout=stdout or subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            self._copying.append(client)
+        said = client.communicate(stdin)[1]
+        if client.returncode:
             raise ProviderError(
                 f"{node.machine}: its files could not be copied ({argv[0]})",
-                cause=done.stderr.decode(errors="replace")[-2000:],
+                cause=said.decode(errors="replace")[-2000:],
             )
-        return bytes(done.stderr)
+        return said
 
     @staticmethod
     def _each(action: Callable[[Node], object], machines: Iterable[Node]) -> None:
