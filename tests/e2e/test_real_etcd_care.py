@@ -107,6 +107,7 @@ def test_restored_on_all_members(ha_lab: Lab, tmp_path: Path, log: Path) -> None
     assert not failing(ha_lab)
 
 
+@pytest.mark.long
 def test_recovered_from_a_survivor(ha_lab: Lab) -> None:
     """T37: two of three have lost their data for good; one has them, and all get them."""
     put(ha_lab, "kept")
