@@ -31,6 +31,8 @@ def pytest_configure() -> None:
     os.environ.pop("COLUMNS", None)
 
 
+# First: pytest-xdist's own hook writes the groups that it finds into the items' ids.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run what is quick first, so that a mistake shows within seconds; what is long, if asked."""
     if "long" not in str(config.getoption("-m")):
