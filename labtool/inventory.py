@@ -18,7 +18,7 @@ import yaml
 
 from labtool import networks, versions
 from labtool.assets import asset, collections_path
-from labtool.lab import etcd_token
+from labtool.lab import etcd_token, has_begun
 from labtool.paths import private_dir
 from labtool.pki.rotation import signing_pair
 from labtool.topology import Node, Topology
@@ -120,7 +120,7 @@ def build(
         n.machine: {
             "node": _node_variable(n),
             **_connection(topology, n),
-            **_membership(n),
+            **_membership(n, state),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         for n in topology.nodes
@@ -156,11 +156,10 @@ def _connection(topology: Topology, node: Node) -> dict[str, Any]:
     return {"ansible_connection": "labtool.node.docker"}
 
 
-def _membership(node: Node) -> dict[str, str]:
-    """What the role etcd is told of a member that joined a cluster."""
-    if not node.joins:
-        return {}
-    return {"etcd_initial_cluster": node.joins, "etcd_initial_cluster_state": "existing"}
+def _membership(node: Node, state: Path) -> dict[str, Any]:
+    """What the role etcd is told of a member that joins, or of all when the lab was ever whole."""
+    begins: dict[str, Any] = {} if not (node.joins or has_begun(state)) else {"etcd_begins": False}
+    return begins | ({"etcd_initial_cluster": node.joins} if node.joins else {})
 
 
 def _over_ssh(state: Path) -> dict[str, Any]:

@@ -144,7 +144,17 @@ def mark_ready(topology: Topology) -> None:
 
 def is_ready(topology: Topology) -> bool:
     """Whether creation ever went through to its end."""
-    return (state(topology) / _READY).exists()
+    return has_begun(state(topology))
+
+
+def has_begun(state_folder: Path) -> bool:
+    """The same, by the lab's state folder; a member of etcd without data isn't new any more."""
+    return (state_folder / _READY).exists()
+
+
+def begin_anew(topology: Topology) -> None:
+    """Note that nobody has any data: creation starts from the beginning."""
+    (state(topology) / _READY).unlink(missing_ok=True)
 
 
 def mark_loading(folder: Path, save: str) -> None:

@@ -66,6 +66,8 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         _tell_of_aged(store, topology.name, console)
         if remark := journal.remark(topology):
             console.warn(remark)
+        if all(states[n.name] == "missing" for n in topology.etcd_members):
+            lab.begin_anew(topology)
         inventory.write(topology, state)
         stopped = [n for n in topology.nodes if states[n.name] not in {"running", "missing"}]
         restarted = power_on(topology, stopped, provider, console)

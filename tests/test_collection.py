@@ -132,7 +132,7 @@ def run(which: ModuleType, machine: Machine, **params: Any) -> dict[str, Any]:
 
 def lay(machine: Machine, files: list[NodeFile], **more: Any) -> dict[str, Any]:
     """Run labtool.node.tree."""
-    defaults: dict[str, Any] = {"absent": [], "units": [], "commands": []}
+    defaults: dict[str, Any] = {"absent": [], "units": [], "first": [], "commands": []}
     return run(tree, machine, name="role", payload=pack(files), **{**defaults, **more})
 
 
@@ -325,6 +325,23 @@ def test_a_unit_restarts_only_for_its_own_files(module: Machine, tmp_path: Path)
     files[0] = NodeFile(str(tmp_path / "a"), b"3")
     lay(module, files, units=[unit | {"reloads": True}])
     assert ["systemctl", "reload-or-restart", "a.service"] in module.ran
+
+
+def test_what_comes_first_is_done_until_the_role_was_laid_whole(
+    module: Machine, tmp_path: Path
+) -> None:
+    """Before any file is there, and never again: data that are gone later aren't made anew."""
+    files = [NodeFile(str(tmp_path / "manifest"), b"1")]
+    seed = ["seed", "--name=m1"]
+    module.answers = {"seed": (1, "", "no snapshot")}
+    assert "seed failed: no snapshot" in lay(module, files, first=[seed])["msg"]
+    assert not (tmp_path / "manifest").exists()
+    module.answers = {}
+    lay(module, files, first=[seed])
+    assert module.ran == [seed]
+    files[0] = NodeFile(str(tmp_path / "manifest"), b"2")
+    lay(module, files, first=[seed])
+    assert module.ran == []
 
 
 def test_a_run_that_broke_off_is_finished_by_the_next(module: Machine, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labtool import inventory, spec, topology
+from labtool import inventory, lab, spec, topology
 from labtool.host import HostFacts
 from labtool.topology import Topology
 
@@ -161,6 +161,19 @@ def test_every_variable_is_documented() -> None:
     page = (ROOT / "docs" / "inventory.md").read_text(encoding="utf-8")
     told = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| `")}
     assert told == wanted
+
+
+def test_members_without_data_are_new_until_the_lab_was_whole() -> None:
+    """And none that joins ever is."""
+    there = plan("3-master")
+    assert not any("etcd_begins" in host for host in build(there)["all"]["hosts"].values())
+    lab.save(there)
+    lab.mark_ready(there)
+    written = inventory.build(there, lab.state(there))["all"]["hosts"].values()
+    assert [host["etcd_begins"] for host in written] == [False] * len(there.nodes)
+    lab.begin_anew(there)
+    written = inventory.build(there, lab.state(there))["all"]["hosts"].values()
+    assert not any("etcd_begins" in host for host in written)
 
 
 def test_the_ready_example_is_what_labtool_writes() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from labtool import paths
-from labtool.artifacts import debian, store
+from labtool.artifacts import debian, seed, store
 from labtool.artifacts.debian import Rootfs
 from labtool.artifacts.digests import TEMPLATE, digest, node_digest
 from labtool.artifacts.images import Image, images
@@ -33,11 +33,12 @@ from labtool.versions import Versions
 ARCHIVE = "bundle.tar.gz"
 IMAGES = "var/lib/labtool/images.tar"
 # Count up when this module makes something else of the same inputs.
-_RECIPE = 1
+_RECIPE = 2
 # Images that only a control plane runs.
 _CONTROL_PLANE = ("kube-apiserver:", "kube-controller-manager:", "kube-scheduler:", "etcd:")
 _TEXTS = ("etc/systemd/system/containerd.service", "etc/crictl.yaml")
 _ETCD = ("etcd", "etcdctl", "etcdutl")
+_WITH_ETCD = (Role.MASTER, Role.ETCD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ def ensure(versions: Versions, role: Role, console: Console) -> Bundle | None:
 
 
 def _write(target: Path, versions: Versions, role: Role, step: Step) -> dict[str, object]:
-    # Level 1 and no name or time inside: quick, and the same bytes from the same inputs.
+    # Level 1 and no name or time inside: quick, and but for the seed the same bytes from the same
+    # inputs.
     with (
         target.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=0) as packed,
@@ -81,6 +83,9 @@ def _write(target: Path, versions: Versions, role: Role, step: Step) -> dict[str
             source = program_path(versions, program.part, program.binary)
             with source.open("rb") as content:
                 _add(tar, program.path, 0o755, source.stat().st_size, content)
+        if role in _WITH_ETCD:
+            first = seed.make(program_path(versions, "etcd", "etcd"))
+            _add(tar, seed.PATH, 0o644, len(first), io.BytesIO(first))
         if role in CLUSTER:
             texts = templates(versions)
             for path in _TEXTS:

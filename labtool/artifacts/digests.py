@@ -21,7 +21,7 @@ from labtool.versions import Versions
 PART_RECIPE = 1
 ROOTFS_RECIPE = 1
 # Putting the image together takes half a minute, so here the code itself counts.
-_RECIPE = ("images.py", "node.py", "oci.py", "unpack.py")
+_RECIPE = ("images.py", "node.py", "oci.py", "seed.py", "unpack.py")
 
 TEMPLATE = "node_image"
 

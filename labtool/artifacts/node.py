@@ -20,7 +20,7 @@ import jinja2
 
 from labtool import assets, paths
 from labtool.artifacts import engine as engines
-from labtool.artifacts import unpack
+from labtool.artifacts import seed, unpack
 from labtool.artifacts.debian import Rootfs, clean
 from labtool.artifacts.digests import TEMPLATE, node_image_tag, tree
 from labtool.artifacts.engine import LABEL
@@ -153,7 +153,8 @@ def _put_together(
     step.update("containerd unpacks")
     with unpack.unpacked(engine, layout, tools, names) as members:
         step.update("the engine takes the file system")
-        node = _Node(versions, layout, members)
+        first = seed.make(layout.program("etcd", "etcd"))
+        node = _Node(versions, layout, members, first)
         engines.import_image(engine, unfinished, node.write, _CHANGES)
     step.update(_finish(engine, unfinished, node_image_tag(versions)))
 
@@ -205,11 +206,12 @@ class _Node:
         versions: Versions,
         layout: Layout,
         shared: Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]],
+        etcd_seed: bytes,
     ) -> None:
         self._rootfs = layout.rootfs
         self._shared = shared
         self._files = {f.path: layout.program(f.part, f.binary) for f in node_files(versions)}
-        self._texts = templates(versions)
+        self._texts = templates(versions) | {seed.PATH: (etcd_seed, 0o644)}
         self._stored: dict[tuple[str, int, int, int], str] = {}
 
     def write(self, target: IO[bytes]) -> None:

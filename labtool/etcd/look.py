@@ -57,10 +57,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What all endpoints showed, those that answered first."""
+    """What all endpoints showed, those that answered first.
+
+    Attributes:
+        behind: the members that lack, with a quorum's word for it, what another had applied
+            before. In one history that can't be: what is applied was committed.
+    """
 
     target: Target
     seen: tuple[Seen, ...]
+    behind: tuple[str, ...] = ()
 
     @property
     def answering(self) -> tuple[Seen, ...]:
@@ -138,7 +144,8 @@ def look(target: Target) -> Sight:
     ]  # fmt: skip
     seen += parallel.each(lambda url: ask(target, url), more)
     names = {key: m.name for s in seen for m in s.members for key in (m.id, *m.client_urls)}
-    return Sight(target, _once_each([replace(s, name=_name(target, s, names)) for s in seen]))
+    once = _once_each([replace(s, name=_name(target, s, names)) for s in seen])
+    return Sight(target, once, _behind(Sight(target, once)))
 
 
 def ask(target: Target, url: str) -> Seen:
@@ -166,6 +173,27 @@ def read(client: Client, *, serializable: bool) -> Read:
     return Read(time.monotonic() - began, "")
 
 
+def _behind(sight: Sight) -> tuple[str, ...]:
+    """Who has another history than the member that knows most.
+
+    Linearizability: a read that begins after something was applied anywhere returns that or later.
+    Emptied members that run on agree on what they have and answer so, while one that kept its
+    data may count among them and stay as it is: its entries and theirs have the same terms, so
+    that raft takes them for the same (seen with etcd 3.7.3).
+    """
+    most = max((s.status.revision for s in sight.inside if s.status), default=0)
+    late = [s for s in sight.inside if s.linear.done and s.status and s.status.revision < most]
+    return tuple(s.name for s in late if _agreed_revision(sight.target, s.url, most) < most)
+
+
+def _agreed_revision(target: Target, url: str, otherwise: int) -> int:
+    try:
+        with target.client(url) as client:
+            return int(client.range(READ_KEY)["header"]["revision"])
+    except LabtoolError:
+        return otherwise
+
+
 def _name(target: Target, seen: Seen, names: Mapping[str, str]) -> str:
     """A member's name as the lists have it, by id or client URL, or else as the lab does."""
     by_list = names.get(seen.status.member if seen.status else seen.url)
@@ -182,5 +210,6 @@ def _once_each(seen: Sequence[Seen]) -> tuple[Seen, ...]:
     return tuple(sorted(by_member.values(), key=lambda s: (bool(s.error), s.name)))
 
 
-def _progress(seen: Seen) -> tuple[int, int]:
-    return (seen.status.term, seen.status.applied) if seen.status else (0, 0)
+def _progress(seen: Seen) -> tuple[int, int, int]:
+    of = seen.status
+    return (of.revision, of.term, of.applied) if of else (0, 0, 0)

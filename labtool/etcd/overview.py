@@ -132,7 +132,7 @@ def remarks(sight: Sight) -> list[str]:
 
 def healthy(sight: Sight) -> bool:
     """Whether every member answers, a quorum agrees and there is no alarm."""
-    broken = any(s.error for s in sight.seen) or sight.outside
+    broken = any(s.error for s in sight.seen) or sight.outside or sight.behind
     return not (quorum(sight).lost or alarms(sight) or broken)
 
 
@@ -149,6 +149,7 @@ def as_dict(sight: Sight) -> dict[str, Any]:
             "voters": found.voters,
             "answering": found.answering,
             "missing": found.missing,
+            "behind": found.behind,
             "words": words(sight),
         },
         "alarms": alarms(sight),

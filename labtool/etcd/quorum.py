@@ -15,12 +15,14 @@ class Quorum:
     Attributes:
         voters, answering, missing: names; the second and third together are the first.
         agreed: whether a quorum answered somebody's read just now.
+        behind: voters whose data aren't those of the member that knows most.
     """
 
     voters: tuple[str, ...]
     answering: tuple[str, ...]
     missing: tuple[str, ...]
     agreed: bool
+    behind: tuple[str, ...] = ()
 
     @property
     def needed(self) -> int:
@@ -31,6 +33,11 @@ class Quorum:
     def lost(self) -> bool:
         """Whether nothing can be written."""
         return not self.agreed
+
+    @property
+    def forgot(self) -> bool:
+        """Whether a quorum agrees, and on what isn't what was: it began anew with nothing."""
+        return self.agreed and len(self.behind) >= self.needed
 
     @property
     def spare(self) -> int:
@@ -51,6 +58,7 @@ def quorum(sight: Sight) -> Quorum:
         answering=tuple(name for member, name in voters.items() if member in there),
         missing=tuple(name for member, name in voters.items() if member not in there),
         agreed=any(s.linear.done for s in sight.inside),
+        behind=tuple(name for name in voters.values() if name in sight.behind),
     )
 
 
@@ -61,7 +69,8 @@ def words(sight: Sight) -> list[str]:
     if not found.lost:
         spare = f"{found.spare} more may be lost" if found.spare > 0 else "none more may be lost"
         strange = [f"{s.name}: {sight.word_for(s.name)}" for s in sight.outside]
-        return [f"quorum: {count} answer, {found.needed} are needed; {spare}", *strange]
+        said = [f"quorum: {count} answer, {found.needed} are needed; {spare}", *strange]
+        return _histories(sight, found, said) if found.behind else said
     lines = [f"quorum is LOST: {count} answer, {found.needed} are needed"]
     lines += [f"  {name}: {sight.word_for(name)}" for name in found.missing]
     if not found.missing:
@@ -73,6 +82,23 @@ def words(sight: Sight) -> list[str]:
             "and can be snapshotted"
         )
     return [*lines, *_cure(sight, found)]
+
+
+def _histories(sight: Sight, found: Quorum, said: list[str]) -> list[str]:
+    """What is to be said where members answer whose data have different histories."""
+    most, topology = sight.furthest, sight.target.topology
+    revision = most.status.revision if most and most.status else 0
+    first = f"DATA DIFFER: {', '.join(found.behind)} lack what {most.name if most else 'another'} "
+    first += f"had applied by revision {revision}"
+    name = topology.name if topology else ""
+    if not found.forgot:
+        cure = [sight.target.command("check")]
+        cure += [f"labtool node replace {name} {n}" for n in found.behind if name]
+        return [first, *said, "next: " + "; ".join(cure)]
+    cure = [f"labtool etcd recover {name}; what was written since is lost"]
+    if not name:
+        cure = ["stop those members; then docs/etcd.md, When a quorum is lost"]
+    return [f"{first}: they began anew, with nothing", *said, *(f"next: {c}" for c in cure)]
 
 
 def _cure(sight: Sight, found: Quorum) -> list[str]:
@@ -92,7 +118,7 @@ def _cure(sight: Sight, found: Quorum) -> list[str]:
 
 
 def require(sight: Sight, *, everybody: bool = False) -> None:
-    """Stop where nothing can be written.
+    """Stop where nothing can be written, or what is there isn't one history.
 
     Args:
         sight: a look that was just taken.
@@ -102,7 +128,7 @@ def require(sight: Sight, *, everybody: bool = False) -> None:
         LabtoolError: in words, with the way on.
     """
     found = quorum(sight)
-    if found.lost:
+    if found.lost or found.behind:
         said = [line.strip() for line in words(sight)]
         after = next((i for i, line in enumerate(said) if line.startswith("next: ")), len(said))
         raise LabtoolError(

@@ -1,9 +1,9 @@
 """Brings a lab's etcd back after its quorum is lost.
 
 Machines that are switched off are started first: with their data nothing is lost. Only if that
-gives no quorum, every member is made anew from what a survivor has, by the steps of
-labtool.etcd.restore: with new ids, and with all members stopped before the first new one begins,
-so that there are never two clusters.
+gives no quorum, or one of members that began anew with nothing, every member is made anew from
+what a survivor has, by the steps of labtool.etcd.restore: with new ids, and with all members
+stopped before the first new one begins, so that there are never two clusters.
 
 A survivor has what it knew to be committed. Of what was acknowledged in the last moment before the
 loss it may have the entry and not know that it was committed (the leader tells so with its next
@@ -73,7 +73,10 @@ def recover(
             return carry_out(etcd, under_way, console)
         seconds = RETURN_SECONDS if started else PERSIST_SECONDS
         sight = _wait(etcd, console, seconds * topology.patience)
-        if not quorum.quorum(sight).lost and not sight.outside:
+        if _whole(sight):
+            for seen in (s for s in sight.seen if s.error):
+                console.say(f"{seen.name}: {seen.error}")
+                console.say(f"  if it stays away: labtool node replace {topology.name} {seen.name}")
             return None
         console.say("\n".join(w for w in quorum.words(sight) if "labtool" not in w))
         source = str(wanted.file) if wanted.file else _survivors(sight)
@@ -107,9 +110,22 @@ def _wait(etcd: Target, console: Console, seconds: float) -> Sight:
             sight = look(etcd)
             found = quorum.quorum(sight)
             step.update(f"{len(found.answering)} of {len(found.voters)} members answer")
-            if (not found.lost and not sight.outside) or time.monotonic() >= deadline:
+            if _whole(sight) or time.monotonic() >= deadline:
                 return sight
             time.sleep(_POLL_SECONDS)
+
+
+def _whole(sight: Sight) -> bool:
+    """Whether a quorum is there that has what was written to it.
+
+    Raises:
+        LabtoolError: a quorum is there and a member has other data; which are right isn't ours
+            to say.
+    """
+    found = quorum.quorum(sight)
+    if found.behind and not found.forgot:
+        quorum.require(sight)
+    return not (found.lost or found.forgot or sight.outside)
 
 
 def _survivors(sight: Sight) -> str:

@@ -54,7 +54,7 @@ def image(tmp_path: Path, rootfs: Rootfs, versions: Versions) -> tarfile.TarFile
     layout = Layout(tmp_path, rootfs, program)
     members = unpack.members(root_archive(SHARED), {"sha256:bbb"})
     target = io.BytesIO()
-    node._Node(versions, layout, members).write(target)
+    node._Node(versions, layout, members, b"seed").write(target)
     target.seek(0)
     return tarfile.open(fileobj=target)
 

@@ -23,6 +23,7 @@ from labtool.etcd.finding import Finding, Level
 from labtool.etcd.judge import judge
 from labtool.etcd.linearizability import Verdict
 from labtool.etcd.local import LocalCluster
+from labtool.etcd.look import look
 from labtool.etcd.programs import Programs
 
 pytestmark = pytest.mark.e2e
@@ -63,6 +64,53 @@ def ask(cli: CommandLine, of: LocalCluster, *words: str, code: int | None = 0) -
 def first(of: LocalCluster) -> Client:
     """A client of the first member."""
     return of.target.client(of.members[0].client_url)
+
+
+def emptied_beside_one_that_is_silent(made: LocalCluster) -> None:
+    """The second and the third have lost their data, and can't ask the first when they start."""
+    with first(made) as client:
+        for i in range(100):
+            client.put("kept", str(i))
+    made.links.cut(made.links.around("n1"))
+    for member in made.members[1:]:
+        member.kill()
+        shutil.rmtree(member.data)
+    for member in made.members[1:]:
+        member.start()
+
+
+def test_members_that_were_emptied_and_agreed_are_seen(
+    cli: CommandLine, found: Programs, tmp_path: Path
+) -> None:
+    """T37: by flags that let them begin anew they do, and answer whoever asks."""
+    with local.cluster(found.etcd, tmp_path) as made:
+        emptied_beside_one_that_is_silent(made)
+        until(lambda: look(made.target).behind, 60, "the emptied members agree")
+        said = ask(cli, made, "status", code=1).out
+        assert "DATA DIFFER: n2, n3 lack what n1 had applied by revision 101" in said
+        assert "they began anew, with nothing" in said
+        assert "S3" not in failing(ask(cli, made, "check", "--json", code=1))
+        assert "DATA DIFFER" in ask(cli, made, "check", code=1).out
+        assert "DATA DIFFER" in ask(cli, made, "defrag", code=1).err
+
+
+def test_members_that_may_not_begin_anew_get_their_data_back(
+    found: Programs, tmp_path: Path
+) -> None:
+    """T37: by the flag that a lab's have; they wait for one that knows the cluster."""
+    with local.cluster(found.etcd, tmp_path) as made:
+        for member in made.members:
+            member.flags.append("--initial-cluster-state=existing")
+        emptied_beside_one_that_is_silent(made)
+        waiting = "cannot fetch cluster info from peer urls"
+        until(lambda: all(waiting in m.log.read_text() for m in made.members[1:]), 60, waiting)
+        made.links.cut(frozenset())
+        for member in made.members[1:]:
+            member.start()
+        made.wait()
+        with made.target.client(made.members[1].client_url) as client:
+            assert client.get("kept") == b"99"
+        assert not look(made.target).behind
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from made_up import MEMBERS, absent, seen, sight
 
 from labtool import inventory, lab
 from labtool.errors import LabtoolError, UsageError
-from labtool.etcd import client, overview, plan, quorum, restore, target
+from labtool.etcd import client, overview, plan, quorum, recover, restore, target
 from labtool.etcd.answers import Alarm, Hash, Member, Status
 from labtool.etcd.client import Client, EtcdError, Proof
 from labtool.etcd.look import Read
@@ -206,6 +206,34 @@ def test_what_runs_must_be_new() -> None:
     assert "m1 still has its old id 1" in old
     alone = seen(1, cluster="c2", member="9", members=MEMBERS[:1])
     assert restore.complaints(PLAN, sight(alone), names) == ["m1 lists as voting m1"]
+
+
+# -- two histories -------------------------------------------------------------------------------
+
+
+def test_a_quorum_that_began_anew_is_not_what_was() -> None:
+    """Emptied members that were left running agree, and a third one is ahead of them for ever."""
+    forgot = replace(sight(seen(1), seen(2, revision=7), seen(3, revision=7)), behind=("m2", "m3"))
+    said = quorum.words(forgot)
+    assert said[0].startswith("DATA DIFFER: m2, m3 lack what m1 had applied by revision 100")
+    assert "they began anew" in said[0]
+    assert said[-1].startswith("next: labtool etcd recover lab; what was written since is lost")
+    assert quorum.quorum(forgot).forgot
+    assert not overview.healthy(forgot)
+    assert overview.as_dict(forgot)["quorum"]["behind"] == ("m2", "m3")
+    with pytest.raises(LabtoolError, match="DATA DIFFER"):
+        quorum.require(forgot)
+    outside = quorum.words(replace(forgot, target=made_up.target(None)))
+    assert "docs/etcd.md" in outside[-1]
+
+
+def test_one_with_other_data_than_a_quorum_is_to_be_replaced() -> None:
+    """Which data are right can't be seen; a quorum's count."""
+    one = replace(sight(seen(1, revision=99), seen(2), seen(3)), behind=("m1",))
+    assert not quorum.quorum(one).forgot
+    assert quorum.words(one)[-1] == "next: labtool etcd check lab; labtool node replace lab m1"
+    with pytest.raises(LabtoolError, match="m1 lack what m2 had applied"):
+        recover._whole(one)
 
 
 # -- two clusters --------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def command(
         console.data({"target": wanted.name, "passed": not failed, "findings": rows})
         return int(failed)
     console.show(Group(_summary(found), *_details(found, everything=everything)))
-    if quorum.quorum(evidence.sight).lost:
+    if quorum.quorum(evidence.sight).lost or evidence.sight.behind:
         console.show(Text("\n".join(quorum.words(evidence.sight)), style="red"))
     return int(failed)
 

@@ -102,6 +102,6 @@ def screen(sight: Sight) -> RenderableType:
         wrong = row.error or row.role == overview.STRANGER
         style = "red" if wrong else "bold" if row.role == "leader" else ""
         table.add_row(*(Text(cell, style=style) for cell in row.cells()))
-    lost = quorum.quorum(sight).lost
-    lines = [Text(line, style="red" if lost else "") for line in quorum.words(sight)]
+    bad = quorum.quorum(sight).lost or sight.behind
+    lines = [Text(line, style="red" if bad else "") for line in quorum.words(sight)]
     return Group(Text(overview.title(sight)), table, *lines, *map(Text, overview.remarks(sight)))

@@ -42,6 +42,8 @@ class ActionModule(ActionBase):
         # where the user set one.
         prefixes = ("lab", "node", *(f"{role.name}_" for role in roles))
         given = {k: v for k, v in task_vars.items() if k in prefixes or k.startswith(prefixes[2:])}
+        # That the lab was whole changes nothing that is laid.
+        given.pop("etcd_begins", None)
         digest = hashlib.sha256(__version__.encode())
         digest.update(json.dumps(given, sort_keys=True, default=str).encode())
         templates = [asset("templates") / role.name for role in roles]

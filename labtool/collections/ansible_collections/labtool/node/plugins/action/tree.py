@@ -39,6 +39,7 @@ class ActionModule(ActionBase):
             "payload": pack(files),
             "absent": args.get("absent", []),
             "units": args.get("units", []),
+            "first": args.get("first", []),
             "commands": args.get("commands", []),
         }
         result.update(

@@ -47,6 +47,11 @@ options:
     type: list
     elements: dict
     default: []
+  first:
+    description: commands to run before anything is laid, where this role was never laid whole
+    type: list
+    elements: list
+    default: []
   commands:
     description: commands with C(argv) and C(when_changed), a path prefix
     type: list
@@ -205,6 +210,13 @@ def fail(message: str, last_log_lines: list[str]) -> NoReturn:
     sys.exit(1)
 
 
+def require(*argv: str) -> None:
+    """Run a command that must succeed."""
+    done = run(*argv)
+    if done.returncode:
+        fail(f"{argv[0]} failed: {(done.stdout + done.stderr)[-2000:]}", [])
+
+
 def systemctl(*argv: str) -> None:
     """Run systemctl; fail with the unit's last log lines."""
     done = run("systemctl", *argv)
@@ -255,6 +267,9 @@ def lay(wanted: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Do all that the arguments ask for, in their order; return the report."""
     rows = json.loads(zlib.decompress(base64.b64decode(wanted["payload"])))
     last = last_laid(wanted["name"])
+    for argv in wanted["first"]:
+        if not last and not check_mode:
+            require(*argv)
     pending = unfinished(rows, last)
     changed = [row["path"] for row in rows if write(row, check_mode=check_mode)]
     gone = [*wanted["absent"], *no_longer_laid(rows, last)]
@@ -264,9 +279,7 @@ def lay(wanted: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
         systemctl("daemon-reload")
     for command in wanted["commands"]:
         if below(pending, [command["when_changed"]]) and not check_mode:
-            done = run(*command["argv"])
-            if done.returncode:
-                fail(f"{command['argv'][0]} failed: {(done.stdout + done.stderr)[-2000:]}", [])
+            require(*command["argv"])
     moved = [u["name"] for u in wanted["units"] if ensure(u, pending, check_mode=check_mode)]
     if not check_mode:
         record(wanted["name"], rows, wanted["units"])
