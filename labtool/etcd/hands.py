@@ -149,9 +149,9 @@ class Hands:
     def note_token(self, plan: Plan) -> None:
         """Have the members' flags say of which token their ids are made.
 
-        One that loses its data begins anew by its flags. Only with the ids that the others know
-        it by is it told that it can't be new (etcd, server/etcdserver/cluster_util.go,
-        isMemberBootstrapped); with others, two of three would be an empty cluster.
+        Somebody who has one begin by its flags (`--initial-cluster-state=new`) is then told that
+        it can't be new (etcd, server/etcdserver/cluster_util.go, isMemberBootstrapped), since the
+        others know its id; with other ids, two of three would be an empty cluster.
         """
         token = self._token(plan)
         lab.note_etcd_token(self.topology, token)
