@@ -88,12 +88,12 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 @pytest.fixture(scope="session")
 def labs(
-    request: pytest.FixtureRequest, cli: CommandLine, testrun_uid: str, worker_id: str
+    cli: CommandLine, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str, worker_id: str
 ) -> Iterator[Labs]:
     """Makes labs; all are deleted at the end."""
     if worker_id != "master":
-        # Elsewhere another process would make labs beside these.
-        assert all(i.nodeid.endswith("@labs") for i in request.session.items if shared_by(i))
+        # Fails where another process of this run makes labs too.
+        (tmp_path_factory.getbasetemp().parent / "makes-labs").touch(exist_ok=False)
     session = Labs(cli, f"e2e-{testrun_uid[:4]}-{worker_id}")
     yield session
     session.delete_all()
