@@ -22,7 +22,7 @@ from labtool.verify.waits import wait
 
 CONFLICT, BUSY = 409, 500
 READY_SECONDS = 40.0
-LISTEN_SECONDS = 3.0
+LISTEN_SECONDS = 10.0
 _CACHE_SECONDS = 0.2
 
 

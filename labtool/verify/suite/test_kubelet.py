@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
+import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from labtool.verify.model import (
 from labtool.verify.objects import CORE, HTTP, READY_FILE
 from labtool.verify.registry import check
 from labtool.verify.snapshot import NodeView
-from labtool.verify.waits import wait
+from labtool.verify.waits import STEP, wait
 from labtool.verify.world import LISTEN_SECONDS, is_ready
 
 if TYPE_CHECKING:
@@ -344,7 +345,13 @@ def test_port_forward(node: NodeView, cluster: Cluster) -> None:
     name = pod_on("probe", node.name)
     cluster.ready(name)
     request = "GET /hostname HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n"
-    answer = cluster.api.forward(f"{CORE}/pods/{name}", HTTP, request)
+    deadline = time.monotonic() + LISTEN_SECONDS
+    while True:
+        answer = cluster.api.forward(f"{CORE}/pods/{name}", HTTP, request)
+        # A container runs a moment before its program listens.
+        if "connection refused" not in answer or time.monotonic() > deadline:
+            break
+        time.sleep(STEP)
     expect(
         answer.startswith("HTTP/1.1 200") and answer.rstrip().endswith(name),
         f"pod {name} did not answer over a forwarded port",
