@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from labtool import parallel
@@ -16,6 +17,7 @@ from labtool.topology import client_url
 
 # Never written: reads of it prove that reading works, and tell how long it takes.
 READ_KEY = "labtool/read"
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +189,11 @@ def _behind(sight: Sight) -> tuple[str, ...]:
 
 
 def _agreed_revision(target: Target, url: str, otherwise: int) -> int:
-    try:
-        with target.client(url) as client:
-            return int(client.range(READ_KEY)["header"]["revision"])
-    except LabtoolError:
-        return otherwise
+    with target.client(url) as client:
+        for _ in range(_TRIES):  # an election, say
+            with suppress(LabtoolError):
+                return int(client.range(READ_KEY)["header"]["revision"])
+    return otherwise
 
 
 def _name(target: Target, seen: Seen, names: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +87,7 @@ def test_members_that_were_emptied_and_agreed_are_seen(
     with local.cluster(found.etcd, tmp_path) as made:
         emptied_beside_one_that_is_silent(made)
         until(lambda: look(made.target).behind, 60, "the emptied members agree")
+        time.sleep(2)  # until elections are over
         said = ask(cli, made, "status", code=1).out
         assert "DATA DIFFER: n2, n3 lack what n1 had applied by revision 101" in said
         assert "they began anew, with nothing" in said
