@@ -13,8 +13,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-# In the node image, and in the archive for other machines.
-PATH = "usr/local/share/labtool/etcd-seed.db"
+# In the node image, and in the archive for other machines: in a folder that every Debian has.
+PATH = "usr/local/share/labtool-etcd-seed.db"
 
 
 def make(etcd: Path) -> bytes:
