@@ -327,6 +327,29 @@ def test_a_unit_restarts_only_for_its_own_files(module: Machine, tmp_path: Path)
     assert ["systemctl", "reload-or-restart", "a.service"] in module.ran
 
 
+def test_a_kubelet_is_waited_for_until_it_knows_its_pods(
+    module: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was started anew, and on a master; not for ever."""
+    unit = {"name": "kubelet.service", "restart_on": [str(tmp_path)], "adopts": True}
+    module.answers = {"systemctl show": RUNNING}
+    answers = iter([False, False, True])
+    asked = []
+    monkeypatch.setattr(tree, "CLIENT", tmp_path / "client")
+    monkeypatch.setattr(tree, "knows_pods", lambda *_: asked.append(1) or next(answers))
+    lay(module, [NodeFile(str(tmp_path / "config"), b"1")], units=[unit])
+    assert asked == []  # a worker has no such certificate
+    (tmp_path / "client.crt").touch()
+    lay(module, [NodeFile(str(tmp_path / "config"), b"1")], units=[unit])
+    assert asked == []  # nothing changed
+    lay(module, [NodeFile(str(tmp_path / "config"), b"2")], units=[unit])
+    assert len(asked) == 3
+    monkeypatch.setattr(tree, "ADOPT_SECONDS", -1)
+    monkeypatch.setattr(tree, "knows_pods", lambda *_: False)
+    report = lay(module, [NodeFile(str(tmp_path / "config"), b"3")], units=[unit])
+    assert report["changed_units"] == ["kubelet.service"]
+
+
 def test_what_comes_first_is_done_until_the_role_was_laid_whole(
     module: Machine, tmp_path: Path
 ) -> None:

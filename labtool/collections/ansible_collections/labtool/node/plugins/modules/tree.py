@@ -44,6 +44,7 @@ options:
     description:
       - systemd units with C(name), C(restart_on), C(wait_for) (a path that must appear)
       - with C(reloads), one that takes up what it reads while it goes on serving
+      - with C(adopts), a kubelet; started anew, it is waited for until it knows its pods
     type: list
     elements: dict
     default: []
@@ -77,6 +78,10 @@ changed_paths:
 
 WAIT_SECONDS = 60
 RECORDS = Path("/var/lib/labtool")
+# What API servers show to kubelets; on masters alone.
+CLIENT = Path("/etc/kubernetes/pki/apiserver-kubelet-client")
+PODS = "https://localhost:10250/pods"
+ADOPT_SECONDS = 20
 
 
 def write(row: dict[str, Any], *, check_mode: bool) -> bool:
@@ -250,6 +255,8 @@ def ensure(unit: dict[str, Any], changed: list[str], *, check_mode: bool) -> boo
             anew = "reload-or-restart" if unit.get("reloads") else "restart"
             systemctl(anew if restart else "start", name)
         wait(unit)
+        if restart and unit.get("adopts"):
+            wait_for_pods()
     return True
 
 
@@ -261,6 +268,37 @@ def wait(unit: dict[str, Any]) -> None:
         if time.monotonic() > deadline:
             fail(f"{unit['name']} did not make {path} within {WAIT_SECONDS} s", [])
         time.sleep(0.05)
+
+
+def wait_for_pods() -> None:
+    """Wait until a kubelet that was started anew has heard from the API which pods are its own.
+
+    If a static pod's manifest changes before that, it fails to end the old pod, and tries again
+    after the two minutes in which it waits for that pod's volumes (kubelet.go, deletePod;
+    volume_manager.go, podAttachAndMountTimeout). Where no API answers it hears nothing.
+    """
+    certificate, key = CLIENT.with_suffix(".crt"), CLIENT.with_suffix(".key")
+    deadline = time.monotonic() + ADOPT_SECONDS
+    while certificate.exists() and not knows_pods(certificate, key):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.2)
+
+
+def knows_pods(certificate: Path, key: Path) -> bool:
+    """Whether the kubelet lists a pod that the API told it of."""
+    import ssl  # noqa: PLC0415 - as few imports as can be; a restart is rare
+    import urllib.request  # noqa: PLC0415 - as above
+
+    context = ssl._create_unverified_context()  # noqa: S323, SLF001 - on loopback
+    context.load_cert_chain(certificate, key)
+    try:
+        with urllib.request.urlopen(PODS, timeout=5, context=context) as answer:
+            pods = json.load(answer)["items"] or []
+    except (OSError, ValueError):
+        return False
+    source = "kubernetes.io/config.source"
+    return any(pod["metadata"].get("annotations", {}).get(source) == "api" for pod in pods)
 
 
 def lay(wanted: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
