@@ -13,7 +13,8 @@ from labtool import host, spec, topology
 from labtool.host import HostFacts
 from labtool.topology import Topology
 
-_COST = ("lint", "molecule", "e2e")
+# By what they take; linters first, since they take a minute of a core, and labs want both.
+_COST = ("lint", "", "molecule", "e2e")
 GIB = 1024**3
 ROOMY = HostFacts(
     cgroup_version=2,
@@ -52,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run what is quick first, so that a mistake shows within seconds; what is long, if asked."""
+    """Run what makes labs last, so that a mistake shows before; what is long, if asked."""
     if "long" not in str(config.getoption("-m")):
         skip = pytest.mark.skip(reason="takes minutes; pytest -m long runs it")
         for item in items:
@@ -60,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(skip)
 
     def cost(item: pytest.Item) -> int:
-        return max((i for i, m in enumerate(_COST, 1) if item.get_closest_marker(m)), default=0)
+        return max((i for i, m in enumerate(_COST) if item.get_closest_marker(m)), default=1)
 
     items.sort(key=cost)
 
