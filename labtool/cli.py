@@ -114,6 +114,8 @@ def leave(command: Callable[[list[str] | None], int], argv: list[str] | None) ->
         code = command(argv)
     except KeyboardInterrupt:  # in the moment after the command's own end
         code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:
+        interrupts.enough()
     sys.exit(code)
 
 

@@ -12,6 +12,20 @@ from typing import Any
 AGAIN_AFTER_SECONDS = 0.05
 
 
+_over = threading.Event()
+
+
+def enough() -> None:
+    """The program is over, by a Ctrl-C: another one now would end Python by the signal itself."""
+    _over.set()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _again() -> None:
+    if not _over.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
 def keep() -> None:
     """See to it that no Ctrl-C is lost.
 
@@ -22,12 +36,13 @@ def keep() -> None:
     Source: docs.python.org/3/library/sys.html#sys.unraisablehook
     """
     usual = sys.unraisablehook
+    _over.clear()
 
     def hook(unraisable: Any) -> None:
         if unraisable.exc_type is not KeyboardInterrupt:
             usual(unraisable)
             return
-        again = threading.Timer(AGAIN_AFTER_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        again = threading.Timer(AGAIN_AFTER_SECONDS, _again)
         again.daemon = True
         again.start()
 

@@ -18,7 +18,7 @@ from labtool.verify.connect import background
 from labtool.verify.model import CheckFailed
 from labtool.verify.objects import CORE, HTTP, LIMITS, NAMESPACE
 from labtool.verify.snapshot import Look
-from labtool.verify.waits import wait
+from labtool.verify.waits import STEP, wait
 
 CONFLICT, BUSY = 409, 500
 READY_SECONDS = 40.0
@@ -211,15 +211,19 @@ class Cluster:
                 # A container runs a moment before its program listens.
                 if "connection refused" not in refused.got or time.monotonic() > deadline:
                     raise
-                time.sleep(0.2)
+                time.sleep(STEP)
 
-    def dial(self, pod: str, host: str, port: int, **query: str | int) -> list[str]:
+    def dial(
+        self, pod: str, host: str, port: int, *, once: bool = False, **query: str | int
+    ) -> list[str]:
         """Let a pod connect somewhere; the answers it got.
 
         Args:
             pod: where from.
             host: an address or a name.
             port: a port.
+            once: whether a refusal counts at once. Else it is asked again for a while, since a
+                container runs a moment before its program listens.
             query: `protocol` (http, udp), `request`, `tries`, as netexec has them.
 
         Raises:
@@ -232,15 +236,20 @@ class Cluster:
             **query,
         }
         tried = f"{wanted['protocol']} from pod {pod} to {host}:{port}"
-        try:
-            said = json.loads(self.ask(pod, "dial", host=host, port=port, **wanted))
-        except ApiRefused as error:
-            raise CheckFailed(f"no answer over {tried}", tried=tried, got=error.message) from error
-        # An answer that is none, such as 404 from who knows whom, is in neither list.
-        if said.get("errors") or not said.get("responses"):
+        deadline = time.monotonic() + (0 if once else LISTEN_SECONDS)
+        while True:
+            try:
+                said = json.loads(self.ask(pod, "dial", host=host, port=port, **wanted))
+            except ApiRefused as error:
+                what = f"no answer over {tried}"
+                raise CheckFailed(what, tried=tried, got=error.message) from error
+            # An answer that is none, such as 404 from who knows whom, is in neither list.
+            if not said.get("errors") and said.get("responses"):
+                return list(said["responses"])
             got = (said.get("errors") or ["neither an answer nor an error"])[0]
-            raise CheckFailed(f"no answer over {tried}", tried=tried, got=got)
-        return list(said["responses"])
+            if "connection refused" not in got or time.monotonic() > deadline:
+                raise CheckFailed(f"no answer over {tried}", tried=tried, got=got)
+            time.sleep(STEP)
 
     def shell(self, pod: str, line: str) -> tuple[str, str]:
         """Run a shell line in a netexec pod: what it printed, and its error."""

@@ -49,6 +49,7 @@ def test_list(ha_lab: Lab) -> None:
         "kubernetes": RELEASE.kubernetes,
         "subnet": decided["subnet"],
         "api": f"https://127.0.0.1:{decided['api_port']}",
+        "saves": [],
     }
     table = ha_lab.cli.run("list").out
     assert re.search(rf"{ha_lab.name}\s+running\s+4", table)

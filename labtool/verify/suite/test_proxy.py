@@ -169,7 +169,8 @@ def test_balance(node: NodeView, where: str, cluster: Cluster) -> None:
     seen: set[str] = set()
 
     def all_seen() -> bool:
-        seen.update(cluster.dial(pod_on("probe", node.name), address, 80, tries=BALANCE_TRIES))
+        pod = pod_on("probe", node.name)
+        seen.update(_soon(lambda: cluster.dial(pod, address, 80, tries=BALANCE_TRIES)))
         return seen == wanted
 
     wait(
@@ -193,7 +194,7 @@ def test_endpoints(cluster: Cluster) -> None:
 
     def answers() -> bool:
         try:
-            return bool(cluster.dial(client, address, 80))
+            return bool(cluster.dial(client, address, 80, once=True))
         except CheckFailed as error:
             if "no answer over" not in error.what:
                 raise
