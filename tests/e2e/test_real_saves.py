@@ -59,6 +59,7 @@ def wreck(lab: Lab) -> None:
 def test_save_wreck_load(ha_lab: Lab, log: Path) -> None:
     """What was written before is there, what came after is not, on each member; all proven."""
     lab = ha_lab
+    lab.kubectl("delete", "configmaps", "--all")  # those of other tests
     write(lab, "before")
     lab.on("m2", "rm", "/usr/local/bin/ctr")  # what is gone of the image must be gone again
     lab.on("m1", "sh", "-c", "mkdir -p '/srv/a folder' && echo kept > '/srv/a folder/file'")
