@@ -17,6 +17,7 @@ from labtool.ansible import Outcome, Playbook
 from labtool.artifacts import node_image_tag
 from labtool.console import Console, Step
 from labtool.errors import AnsibleError, UsageError
+from labtool.etcd import holds
 from labtool.etcd import plan as restores
 from labtool.nodes import journal
 from labtool.providers import Provider
@@ -57,6 +58,8 @@ def create(spec: LabSpec, console: Console, *, machines_only: bool = False) -> C
         lab.require_loaded(spec.lab_name)
         topology, new, provider = _decide(spec, console)
         restores.require_none(topology)
+        if not new:
+            holds.heal_left(topology, provider, console)
         states = provider.states(topology)
         with _nothing_left(provider, topology if new else None):
             provider.prepare(topology, console)

@@ -83,20 +83,27 @@ def renew(
         LabtoolError: a machine could not be brought up to date; says which, and why.
     """
     with lab.only_one(topology.name):
-        store = open_store(topology)
-        todo = _todo(topology, wanted)
-        require_running(topology, provider, todo)
-        since = _begin(store.folder, wanted)
-        # Expired ones stop a lab sooner or later, and a machine may need another one first.
-        stays = wanted.days is None or wanted.days > 0
-        step = Step(provider, topology, store, "certs", stays and cluster.serves(topology))
-        task = _Task(step, since, wanted.days)
-        done = [_on_machine(task, name, leaves, console) for name, leaves in todo.items()]
-        if stays:
-            wait_ready(topology, console)
-            for node in () if step.patient else topology.masters:
-                reach_kubelet(step, node)
-        (store.folder / _FILE).unlink(missing_ok=True)
+        return within(topology, provider, console, wanted)
+
+
+def within(
+    topology: Topology, provider: Provider, console: Console, wanted: Wanted
+) -> list[Renewed]:
+    """The same, for who keeps other labtools off the lab already."""
+    store = open_store(topology)
+    todo = _todo(topology, wanted)
+    require_running(topology, provider, todo)
+    since = _begin(store.folder, wanted)
+    # Expired ones stop a lab sooner or later, and a machine may need another one first.
+    stays = wanted.days is None or wanted.days > 0
+    step = Step(provider, topology, store, "certs", stays and cluster.serves(topology))
+    task = _Task(step, since, wanted.days)
+    done = [_on_machine(task, name, leaves, console) for name, leaves in todo.items()]
+    if stays:
+        wait_ready(topology, console)
+        for node in () if step.patient else topology.masters:
+            reach_kubelet(step, node)
+    (store.folder / _FILE).unlink(missing_ok=True)
     return done
 
 

@@ -6,6 +6,7 @@ The JSON gateway writes 64-bit numbers as strings and leaves out what is zero or
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,47 @@ class Hash:
             revision=int(answer.get("hash_revision", 0)),
             compacted=int(answer.get("compact_revision", 0)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a watch tells of one key; without a value it was removed."""
+
+    key: str
+    value: str | None
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One message of a watch.
+
+    Attributes:
+        compacted: the first revision that can still be asked for, where the one that was
+            asked for can't; the watch is over then. 0 otherwise.
+    """
+
+    events: tuple[Event, ...]
+    compacted: int = 0
+
+    @classmethod
+    def read(cls, answer: Json) -> Told:
+        """From a part of the stream of `/v3/watch`."""
+        return cls(
+            tuple(_event(row) for row in answer.get("events", ())),
+            int(answer.get("compact_revision", 0)),
+        )
+
+
+def _event(row: Json) -> Event:
+    pair = row["kv"]
+    gone = row.get("type") == "DELETE"
+    value = None if gone else _text(pair.get("value", ""))
+    return Event(_text(pair["key"]), value, int(pair["mod_revision"]))
+
+
+def _text(encoded: str) -> str:
+    return base64.b64decode(encoded).decode()
 
 
 def hexadecimal(number: int | str) -> str:

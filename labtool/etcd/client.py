@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 import httpx2
 
 from labtool.errors import LabtoolError, UsageError
-from labtool.etcd.answers import Alarm, Hash, Json, Member, Status
+from labtool.etcd.answers import Alarm, Hash, Json, Member, Status, Told
 from labtool.etcd.metrics import Metrics
 
 # A machine that is off answers nothing: quorum loss must be said within seconds.
@@ -41,8 +41,20 @@ class EtcdError(LabtoolError):
     """A member did not answer, or answered with an error."""
 
 
-class NotReachedError(EtcdError):
-    """No connection was made, so that nothing can have been done."""
+class NotDoneError(EtcdError):
+    """What was asked was surely not done, and never will be."""
+
+
+class NotReachedError(NotDoneError):
+    """No connection was made."""
+
+
+class NoSpaceError(NotDoneError):
+    """The quota is reached: the write was refused. Source: etcd, api/v3rpc/rpctypes/error.go."""
+
+
+# As etcd words it, and an API server after it.
+NO_SPACE = "etcdserver: mvcc: database space exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,20 +248,41 @@ class Client:
             raise EtcdError(f"{self.url} did not answer: {_words(error)}") from error
         self._note_clock(answer, sent)
         if answer.is_error:
-            raise EtcdError(f"{self.url} answered {path} with an error: {_complaint(answer)}")
+            complaint = _complaint(answer)
+            kind = NoSpaceError if NO_SPACE in complaint else EtcdError
+            raise kind(f"{self.url} answered {path} with an error: {complaint}")
         return answer
 
     @contextmanager
-    def _answering(self, path: str) -> Iterator[httpx2.Response]:
-        timeout = httpx2.Timeout(LONG_SECONDS, connect=CONNECT_SECONDS)
+    def _answering(
+        self, path: str, body: Json | None = None, *, seconds: float = LONG_SECONDS
+    ) -> Iterator[httpx2.Response]:
+        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
+        request = self._http.stream("POST", self._at + path, json=body or {}, timeout=timeout)
         try:
-            with self._http.stream("POST", self._at + path, json={}, timeout=timeout) as answer:
+            with request as answer:
                 if answer.is_error:
                     answer.read()
                     raise EtcdError(f"{self.url} answered {path}: {_complaint(answer)}")
                 yield answer
         except httpx2.HTTPError as error:
             raise EtcdError(f"{self.url} broke off: {_words(error)}") from error
+
+    def watch(self, prefix: str, revision: int) -> Iterator[Told]:
+        """What happens to all keys with a prefix, from a revision on; for ever, or until it ends.
+
+        Raises:
+            EtcdError: the stream broke off, or nothing was said for ANSWER_SECONDS.
+        """
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        wanted = {"key": encode(prefix), "range_end": encode(end), "start_revision": str(revision)}
+        body = {"create_request": wanted}
+        with self._answering("/v3/watch", body, seconds=ANSWER_SECONDS) as answer:
+            for line in answer.iter_lines():
+                told = Told.read(self._part(line))
+                yield told
+                if told.compacted:
+                    return
 
     def _part(self, line: str) -> Json:
         """One message of a stream."""

@@ -3,43 +3,82 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from labtool.console import Console
 from labtool.errors import LabtoolError
+from labtool.etcd import leadership, watching
 from labtool.etcd.answers import Hash
 from labtool.etcd.evidence import hashes
 from labtool.etcd.faults import Fault
+from labtool.etcd.ground import Ground, settled
 from labtool.etcd.history import Operation
 from labtool.etcd.judge import Judgement, judge
+from labtool.etcd.leadership import Reign
 from labtool.etcd.linearizability import Verdict
-from labtool.etcd.local import LocalCluster
 from labtool.etcd.look import look
+from labtool.etcd.watching import Watcher
 from labtool.etcd.workload import Workload, longest_gap
 
 # Before the first fault and after each one, so that there is something to compare with.
 CALM_SECONDS = 1.0
 JUDGE_SECONDS = 120.0
+# A static pod that was removed and put back takes some seconds, on a busy machine many.
+SETTLE_SECONDS = 120.0
+CATCH_UP_SECONDS = 20.0
+# Of all keys and ConfigMaps that a drill writes; it removes them.
+PREFIX = "labtool-drill-"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What clients saw from a fault's beginning until all members served again, in seconds.
+class Figures:
+    """What the clients of one way saw of a fault, in seconds.
 
     Attributes:
         without_writes: the longest time in which no write was acknowledged.
         slowest: of the requests that were answered.
-        unknown: requests without an answer.
+        unknown: how many requests had no answer.
+    """
+
+    without_writes: float
+    slowest: float
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From a fault's beginning until all members served again.
+
+    Attributes:
+        start, end: by time.monotonic().
+        without_leader: seconds in which no majority knew of a leader.
+        seen: by the way that clients took: `etcd`, `API`.
     """
 
     fault: str
     title: str
-    seconds: float
-    without_writes: float
-    slowest: float
-    unknown: int
+    start: float
+    end: float
+    without_leader: float
+    seen: Mapping[str, Figures]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "fault": self.fault,
+            "title": self.title,
+            "seconds": self.seconds,
+            "without_leader": self.without_leader,
+            "seen": {way: asdict(figures) for way, figures in self.seen.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +86,49 @@ class Drill:
     """All that came of it.
 
     Attributes:
+        name: of what was drilled.
+        began, ended: by time.monotonic().
         same_data: whether all members have one hash in the end.
+        watched: what a watch was told wrongly, or not at all.
+        histories: what clients did and saw, by the way that they took.
+        reigns: who led when, by name.
     """
 
+    name: str
+    began: float
+    ended: float
     windows: tuple[Window, ...]
     judgement: Judgement
     same_data: bool
-    history: tuple[Operation, ...]
+    watched: tuple[str, ...]
+    histories: Mapping[str, Sequence[Operation]]
+    reigns: tuple[Reign, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """Good only where the history is and all members have the same data."""
-        return self.judgement.verdict if self.same_data else Verdict.NO
+        """Good only where the history is, all members have the same data, and a watch was right."""
+        return self.judgement.verdict if self.same_data and not self.watched else Verdict.NO
+
+    @property
+    def history(self) -> list[Operation]:
+        """All of it."""
+        return [o for operations in self.histories.values() for o in operations]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the history."""
         return {
+            "name": self.name,
             "verdict": self.verdict.value,
             "same_data": self.same_data,
             "operations": self.judgement.operations,
-            "faults": [asdict(w) for w in self.windows],
+            "faults": [w.as_dict() for w in self.windows],
             "contradictions": [c.what for c in self.judgement.contradictions],
+            "watch": list(self.watched),
         }
 
 
 def run(
-    cluster: LocalCluster,
+    ground: Ground,
     faults: Sequence[Fault],
     console: Console,
     *,
@@ -82,50 +138,152 @@ def run(
     """Do one fault after the other under load, then judge.
 
     Args:
-        cluster: the members; nothing was written to them.
+        ground: the members.
         faults: which, in this order.
         console: where progress goes.
-        clients: how many write and read.
+        clients: how many write and read, shared among the ways that there are.
         seconds: how long each fault lasts.
 
     Raises:
         LabtoolError: members didn't come back after a fault.
     """
+    loads = _loads(ground, clients)
+    for load in loads.values():
+        load.clear()
+    try:
+        return _run(ground, faults, loads, console, seconds)
+    except BaseException:
+        # However it ends; the next one does it where this can't.
+        with suppress(LabtoolError):
+            settled(ground.target, CATCH_UP_SECONDS * ground.target.patience)
+            for load in loads.values():
+                load.clear()
+        raise
+
+
+def _run(
+    ground: Ground,
+    faults: Sequence[Fault],
+    loads: Mapping[str, Workload],
+    console: Console,
+    seconds: float,
+) -> Drill:
+    began, patience = time.monotonic(), ground.target.patience
+    with leadership.Watch(ground.target) as watch:
+        with Watcher(ground.target, _keys("etcd")) as watcher:
+            under_load = [f for f in faults if not f.alone]
+            windows = _under_load(ground, under_load, _Eyes(loads, watch), console, seconds)
+            for load in loads.values():
+                load.final_reads()
+            last = max((o.revision or 0 for o in loads["etcd"].operations if o.ok), default=0)
+            watcher.wait_for(last, CATCH_UP_SECONDS * patience)
+        found = set(hashes(look(ground.target)).values())
+        for load in loads.values():
+            load.clear()
+        for fault in (f for f in faults if f.alone):
+            with console.step(f"{fault.id}: {fault.title}") as step:
+                windows.append(_window(ground, fault, _Eyes({}, watch), seconds))
+                step.update(summary(windows[-1]))
+        ended = time.monotonic()
+    every = [o for load in loads.values() for o in load.operations]
+    with console.step(f"Judge {len(every)} operations") as step:
+        judgement = judge(every, JUDGE_SECONDS)
+        step.update(judgement.verdict.value)
+    reigns = leadership.reigns(watch.said, began, ended, len(ground.names))
+    return Drill(
+        name=ground.target.name,
+        began=began,
+        ended=ended,
+        windows=tuple(windows),
+        judgement=judgement,
+        same_data=len(found) == 1 and all(isinstance(h, Hash) for h in found),
+        watched=tuple(watching.complaints(watcher.seen, loads["etcd"].operations)),
+        histories={way: load.operations for way, load in loads.items()},
+        reigns=tuple(Reign(r.start, r.end, watch.names.get(r.leader, r.leader)) for r in reigns),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Eyes:
+    """Who sees what a fault does: clients, by their way, and the watch of leaders."""
+
+    loads: Mapping[str, Workload]
+    watch: leadership.Watch
+
+
+def _under_load(
+    ground: Ground, faults: Sequence[Fault], eyes: _Eyes, console: Console, seconds: float
+) -> list[Window]:
     windows = []
-    with Workload(cluster.target, "labtool/drill/", clients=clients) as load:
+    with ExitStack() as stack:
+        for load in eyes.loads.values():
+            stack.enter_context(load)
         time.sleep(CALM_SECONDS)
         for fault in faults:
             with console.step(f"{fault.id}: {fault.title}") as step:
-                window = _window(cluster, fault, load, seconds)
-                step.update(
-                    f"{window.without_writes:.1f} s without a write, "
-                    f"slowest {window.slowest:.1f} s, {window.unknown} unknown"
-                )
-            windows.append(window)
+                windows.append(_window(ground, fault, eyes, seconds))
+                step.update(summary(windows[-1]))
             time.sleep(CALM_SECONDS)
-    load.final_reads()
-    with console.step(f"Judge {len(load.operations)} operations") as step:
-        judgement = judge(load.operations, JUDGE_SECONDS)
-        step.update(judgement.verdict.value)
-    found = set(hashes(look(cluster.target)).values())
-    same = len(found) == 1 and all(isinstance(h, Hash) for h in found)
-    return Drill(tuple(windows), judgement, same, tuple(load.operations))
+    return windows
 
 
-def _window(cluster: LocalCluster, fault: Fault, load: Workload, seconds: float) -> Window:
+def summary(window: Window) -> str:
+    """One line."""
+    seen = [
+        f"by {way} {f.without_writes:.1f} s without a write, slowest {f.slowest:.1f} s, "
+        f"{f.unknown} unknown"
+        for way, f in window.seen.items()
+    ]
+    return "; ".join([f"{window.without_leader:.1f} s without a leader", *seen])
+
+
+def _loads(ground: Ground, clients: int) -> dict[str, Workload]:
+    each = max(1, clients // len(ground.ways))
+    return {
+        way: Workload(ways, _keys(way), name=way, clients=each) for way, ways in ground.ways.items()
+    }
+
+
+def _keys(way: str) -> str:
+    return f"{PREFIX}{way.lower()}-"
+
+
+def _window(ground: Ground, fault: Fault, eyes: _Eyes, seconds: float) -> Window:
     began = time.monotonic()
-    with fault.block(cluster, seconds):
+    with fault.block(ground, seconds):
         pass
-    cluster.wait()
+    settled(ground.target, SETTLE_SECONDS * ground.target.patience)
+    for way, load in eyes.loads.items():
+        _wait_for_a_write(way, load, SETTLE_SECONDS * ground.target.patience)
     ended = time.monotonic()
-    answered = [o for o in load.operations if o.end and o.end > began and o.start < ended]
-    unknown = [o for o in load.operations if o.end is None and began - 1 < o.start < ended]
-    if not load.acknowledged:
-        raise LabtoolError("no write was ever acknowledged")
+    reigns = leadership.reigns(eyes.watch.said, began, ended, len(ground.names))
     return Window(
         fault.id,
         fault.title,
-        ended - began,
+        began,
+        ended,
+        leadership.without(reigns, began, ended),
+        {way: _figures(load, began, ended) for way, load in eyes.loads.items()},
+    )
+
+
+def _wait_for_a_write(way: str, load: Workload, seconds: float) -> None:
+    """Until clients get on again: an API server comes back after etcd does.
+
+    Raises:
+        LabtoolError: they don't.
+    """
+    sofar, deadline = len(load.acknowledged), time.monotonic() + seconds
+    while len(load.acknowledged) == sofar:
+        if time.monotonic() > deadline:
+            raise LabtoolError(f"no write by {way} was acknowledged for {seconds:.0f} s")
+        time.sleep(CALM_SECONDS / 20)
+
+
+def _figures(load: Workload, began: float, ended: float) -> Figures:
+    answered = [o for o in load.operations if o.end and o.end > began and o.start < ended]
+    unknown = [o for o in load.operations if o.end is None and began - 1 < o.start < ended]
+    return Figures(
         longest_gap(load.acknowledged, began, ended),
         max((o.returned - o.start for o in answered), default=0.0),
         len(unknown),

@@ -1,22 +1,18 @@
-"""Faults of members that are bare processes; each is healed when its block ends."""
+"""The faults of a drill, whatever it is done on; each is healed when its block ends."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from labtool.console import Console
 from labtool.errors import LabtoolError
 from labtool.etcd import upkeep
-from labtool.etcd.local import LocalCluster, LocalMember
+from labtool.etcd.ground import Block, Ground
 from labtool.etcd.look import look
-
-Block = AbstractContextManager[None]
-# As etcd's own robustness tests have it (tests/robustness/failpoint).
-_DELAY, _JITTER = 0.075, 0.05
+from labtool.etcd.repairs import damaged, out_of_space, renewed, replaced, restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,110 +21,92 @@ class Fault:
 
     Attributes:
         id, title: as docs/etcd.md lists it.
-        block: given the cluster and the seconds that it lasts.
+        block: given the members and the seconds that it lasts.
+        alone: no client may write meanwhile, since what it is told is taken back.
     """
 
     id: str
     title: str
-    block: Callable[[LocalCluster, float], Block] = field(repr=False)
+    block: Callable[[Ground, float], Block] = field(repr=False)
+    alone: bool = False
 
 
-def leader_of(cluster: LocalCluster) -> LocalMember:
+def leader_of(ground: Ground) -> str:
     """The member that leads.
 
     Raises:
         LabtoolError: none does.
     """
-    leader = look(cluster.target).leader
+    leader = look(ground.target).leader
     if leader is None:
-        raise LabtoolError("no member of etcd leads")
-    return next(m for m in cluster.members if m.name == leader.name)
+        raise LabtoolError("no member of etcd leads", next_step=ground.target.command("status"))
+    return leader.name
 
 
-def followers_of(cluster: LocalCluster) -> list[LocalMember]:
+def followers_of(ground: Ground) -> list[str]:
     """The members that don't lead."""
-    leader = leader_of(cluster)
-    return [m for m in cluster.members if m is not leader]
+    leader = leader_of(ground)
+    return [name for name in ground.names if name != leader]
 
 
 @contextmanager
-def _killed(members: list[LocalMember], seconds: float) -> Iterator[None]:
-    for member in members:
-        member.kill()
-    try:
+def _lasting(block: Block, seconds: float) -> Iterator[None]:
+    with block:
         time.sleep(seconds)
         yield
-    finally:
-        for member in members:
-            member.start()
 
 
-def _follower_killed(cluster: LocalCluster, seconds: float) -> Block:
-    return _killed(followers_of(cluster)[:1], seconds)
+def _follower_killed(ground: Ground, seconds: float) -> Block:
+    return _lasting(ground.killed(followers_of(ground)[:1]), seconds)
 
 
-def _leader_killed(cluster: LocalCluster, seconds: float) -> Block:
-    return _killed([leader_of(cluster)], seconds)
+def _leader_killed(ground: Ground, seconds: float) -> Block:
+    return _lasting(ground.killed([leader_of(ground)]), seconds)
 
 
-def _quorum_killed(cluster: LocalCluster, seconds: float) -> Block:
-    return _killed(
-        [leader_of(cluster), *followers_of(cluster)[: len(cluster.members) // 2]], seconds
-    )
-
-
-def _all_killed(cluster: LocalCluster, seconds: float) -> Block:
-    return _killed(list(cluster.members), seconds)
-
-
-@contextmanager
-def _leader_paused(cluster: LocalCluster, seconds: float) -> Iterator[None]:
+def _leader_frozen(ground: Ground, seconds: float) -> Block:
     """It wakes up as a leader in its own eyes, and must not answer as one."""
-    leader = leader_of(cluster)
-    leader.signal(signal.SIGSTOP)
-    try:
-        time.sleep(seconds)
-        yield
-    finally:
-        leader.signal(signal.SIGCONT)
+    return _lasting(ground.frozen([leader_of(ground)]), seconds)
 
 
-@contextmanager
-def _leader_cut_off(cluster: LocalCluster, seconds: float) -> Iterator[None]:
+def _leader_cut_off(ground: Ground, seconds: float) -> Block:
     """It goes on to take requests, and must acknowledge none of them; the others elect."""
-    cluster.links.cut(cluster.links.around(leader_of(cluster).name))
-    try:
-        time.sleep(seconds)
-        yield
-    finally:
-        cluster.links.cut(frozenset())
+    return _lasting(ground.cut_off(leader_of(ground)), seconds)
+
+
+def _disturbed(ground: Ground, seconds: float) -> Block:
+    return _lasting(ground.disturbed(), seconds)
+
+
+def _quorum_killed(ground: Ground, seconds: float) -> Block:
+    leader = leader_of(ground)
+    others = [name for name in ground.names if name != leader]
+    return _lasting(ground.killed([leader, *others[: len(ground.names) // 2]]), seconds)
+
+
+def _all_killed(ground: Ground, seconds: float) -> Block:
+    return _lasting(ground.killed(ground.names), seconds)
 
 
 @contextmanager
-def _slow(cluster: LocalCluster, seconds: float) -> Iterator[None]:
-    links = frozenset(pair for m in cluster.members for pair in cluster.links.around(m.name))
-    cluster.links.slow(links, _DELAY, _JITTER)
-    try:
-        time.sleep(seconds)
-        yield
-    finally:
-        cluster.links.slow(frozenset(), 0, 0)
-
-
-@contextmanager
-def _defragmented(cluster: LocalCluster, seconds: float) -> Iterator[None]:
+def _defragmented(ground: Ground, seconds: float) -> Iterator[None]:
     del seconds  # as long as it takes
-    upkeep.defrag(cluster.target, Console(quiet=True), compact=True)
+    upkeep.defrag(ground.target, Console(quiet=True), compact=True)
     yield
 
 
 FAULTS = (
     Fault("X1", "a follower killed, and started again", _follower_killed),
     Fault("X2", "the leader killed, and started again", _leader_killed),
-    Fault("X3", "the leader frozen, and woken up", _leader_paused),
+    Fault("X3", "the leader frozen, and woken up", _leader_frozen),
     Fault("X4", "the leader cut off from all others", _leader_cut_off),
-    Fault("X5", "every message between members 75 ms late, give or take 50 ms", _slow),
+    Fault("X5", "what members say to each other comes late", _disturbed),
     Fault("X6", "the leader and others killed: no quorum", _quorum_killed),
     Fault("X7", "all killed, all started again", _all_killed),
+    Fault("X8", "no space left: the alarm raised, space made, the alarm taken back", out_of_space),
     Fault("X9", "compacted, and defragmented member after member", _defragmented),
+    Fault("X10", "a member replaced: struck out, emptied, learner, voter", replaced),
+    Fault("X11", "a follower's database damaged while it is stopped", damaged),
+    Fault("X12", "a snapshot restored on all members, without clients", restored, alone=True),
+    Fault("X13", "server and peer certificates issued anew", renewed),
 )

@@ -73,22 +73,29 @@ def restore(
         LabtoolError: the snapshot can't be used, or a step failed; the same command goes on.
     """
     with lab.only_one(topology.name):
-        etcd = target.of_lab(topology, provider)
-        under_way = plans.read(topology)
-        require_machines(topology, provider)
-        plan = _same(topology, under_way, file) if under_way else None
-        if plan is None:
-            if file is None:
-                raise UsageError(
-                    f"no restore is under way in lab {topology.name}",
-                    next_step=f"labtool etcd restore {topology.name} FILE",
-                )
-            plan = prepare(topology, file, str(file), console, keep=keep)
-            plan = _mark(etcd, plan)
-            plan.write(topology)
-        else:
-            console.say(f"Going on with the restore of {plan.source} that began at {plan.id}")
-        return carry_out(etcd, plan, console)
+        return within(topology, provider, console, file, keep=keep)
+
+
+def within(
+    topology: Topology, provider: Provider, console: Console, file: Path | None, *, keep: bool
+) -> Restored:
+    """The same, for who keeps other labtools off the lab already."""
+    etcd = target.of_lab(topology, provider)
+    under_way = plans.read(topology)
+    require_machines(topology, provider)
+    plan = _same(topology, under_way, file) if under_way else None
+    if plan is None:
+        if file is None:
+            raise UsageError(
+                f"no restore is under way in lab {topology.name}",
+                next_step=f"labtool etcd restore {topology.name} FILE",
+            )
+        plan = prepare(topology, file, str(file), console, keep=keep)
+        plan = _mark(etcd, plan)
+        plan.write(topology)
+    else:
+        console.say(f"Going on with the restore of {plan.source} that began at {plan.id}")
+    return carry_out(etcd, plan, console)
 
 
 def require_machines(topology: Topology, provider: Provider) -> None:

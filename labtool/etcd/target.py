@@ -29,6 +29,11 @@ class Target:
     topology: Topology | None = None
     provider: Provider | None = None
 
+    @property
+    def patience(self) -> int:
+        """How many times longer than usual to wait."""
+        return self.topology.patience if self.topology else 1
+
     def client(self, url: str) -> Client:
         """A client of one endpoint."""
         return Client(url, self.proof.context() if url.startswith("https:") else None)

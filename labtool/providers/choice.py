@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from labtool import lab
+from labtool.console import Console
 from labtool.errors import ProviderError
+from labtool.etcd import holds
 from labtool.providers import Provider
 from labtool.providers.docker import DockerProvider
 from labtool.providers.ssh import SshProvider
@@ -47,6 +49,9 @@ def find(name: str | None) -> tuple[Topology, Provider]:
 
     Raises:
         UsageError: there is none, or several and no name.
+        LabtoolError: a drill that was killed left a fault that can't be undone.
     """
     topology = lab.find(name, labs().values())
-    return topology, of(topology)
+    provider = of(topology)
+    holds.heal_left(topology, provider, Console())
+    return topology, provider

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from harness import CommandLine, Lab, Labs
 
 from labtool import paths
+from labtool.errors import LabtoolError
+from labtool.etcd import programs
+from labtool.etcd.programs import Programs
 
 _SHARED = (
     *("small_lab", "worker_lab", "etcd_lab", "pair_lab", "dual_lab", "ipv6_lab"),
@@ -84,6 +88,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 def cli(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     """The command line, with a state folder of this session's own and the shared cache."""
     return CommandLine(tmp_path_factory.mktemp("home"), paths.cache_dir())
+
+
+@pytest.fixture(scope="session")
+def found(cli: CommandLine) -> Programs:
+    """etcd's programs, built where they aren't yet."""
+    with suppress(LabtoolError):
+        return programs.find()
+    cli.run("artifacts", "build", timeout=3600)
+    return programs.find()
 
 
 @pytest.fixture(scope="session")

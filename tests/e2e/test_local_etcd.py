@@ -15,7 +15,17 @@ import pytest
 from harness import CommandLine, Done, execute, until
 
 from labtool.errors import LabtoolError
-from labtool.etcd import hands, local, plan, programs, quorum, recover, trial, workload
+from labtool.etcd import (
+    hands,
+    local,
+    plan,
+    programs,
+    quorum,
+    recover,
+    registers,
+    trial,
+    workload,
+)
 from labtool.etcd.answers import Hash, Json
 from labtool.etcd.checks import members
 from labtool.etcd.client import Client, EtcdError
@@ -30,15 +40,6 @@ from labtool.etcd.programs import Programs
 pytestmark = pytest.mark.e2e
 
 MIB = 1024**2
-
-
-@pytest.fixture(scope="module")
-def found(cli: CommandLine) -> Programs:
-    """etcd's programs, built where they aren't yet."""
-    with suppress(LabtoolError):
-        return programs.find()
-    cli.run("artifacts", "build", timeout=3600)
-    return programs.find()
 
 
 @pytest.fixture(scope="module")
@@ -508,26 +509,14 @@ def restore_all(of: LocalCluster, found: Programs, file: Path, token: str) -> No
     of.wait()
 
 
-# -- the drill -----------------------------------------------------------------------------------
-
-
-def test_a_drill_of_a_right_etcd(cli: CommandLine, found: Programs, tmp_path: Path) -> None:
-    """The leader killed, then cut off, and all defragmented; its history is judged as well."""
-    assert found
-    history = tmp_path / "history.jsonl"
-    words = ("X2", "X4", "X9", "--local", "--for", "3", "--history", str(history), "--json")
-    done = cli.run("etcd", "drill", *words).data
-    assert (done["verdict"], done["same_data"]) == ("linearizable", True)
-    assert [w["fault"] for w in done["faults"]] == ["X2", "X4", "X9"]
-    assert done["faults"][0]["without_writes"] > 0
-    assert cli.run("etcd", "judge", str(history), "--json").data["operations"] > 100
-    assert "there are X1" in cli.run("etcd", "drill", "X99", "--local", code=2).err
+# -- two clusters ---------------------------------------------------------------------------------
 
 
 def test_two_clusters_are_seen(found: Programs, tmp_path: Path) -> None:
     """One member was restored by itself, and serves beside the others: the verdict is no."""
     with local.cluster(found.etcd, tmp_path / "c") as made:
-        with workload.Workload(made.target, "k", clients=6, keys=2) as load:
+        ways = registers.ways_to_etcd(made.target.client, made.target.urls)
+        with workload.Workload(ways, "k", clients=6, keys=2) as load:
             until(lambda: len(load.acknowledged) > 50, 60, "some writes")
             restore_alone(made, made.members[2], found, tmp_path / "s.db")
             until(lambda: written(made, "x", "1", 2), 60, "a second cluster")

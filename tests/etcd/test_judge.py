@@ -386,3 +386,26 @@ def test_what_is_no_history_is_told_with_its_line(text: str, message: str, tmp_p
 def test_an_operation_of_unknown_outcome_never_returns() -> None:
     """However long one waits."""
     assert op("write", 1, 0, None).returned == math.inf
+
+
+def test_writes_that_nobody_ever_saw_cost_nothing() -> None:
+    """A store that was away leaves hundreds of them; one that is needed is still found."""
+    unknown = [
+        Operation(client=i, op="write", key="k", value=1000 + i, start=1 + i / 1000)
+        for i in range(300)
+    ]
+    known = [
+        Operation(client="w", op="write", key="k", value=1, start=0, end=0.5),
+        Operation(client="r", op="read", key="k", value=1, start=0.6, end=0.7),
+        Operation(client="r", op="read", key="k", value=1, start=5, end=6),
+        Operation(client="w", op="write", key="k", value=2, start=7, end=8),
+        Operation(client="r", op="read", key="k", value=2, start=9, end=10),
+    ]
+    deadline = time.monotonic() + 60
+    assert explain([*known, *unknown], deadline).verdict is Verdict.YES
+    # Only one of them can have made the compare fail.
+    failed = Operation(
+        client="c", op="cas", key="k", value=3, expected=1, start=6.1, end=6.2, ok=False
+    )
+    assert explain([*known, *unknown[:3], failed], deadline).verdict is Verdict.YES
+    assert explain([*known, failed], deadline).verdict is Verdict.NO

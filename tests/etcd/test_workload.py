@@ -13,6 +13,7 @@ from labtool.etcd import target, workload
 from labtool.etcd.client import EtcdError, NotReachedError, decode
 from labtool.etcd.judge import judge
 from labtool.etcd.linearizability import Verdict
+from labtool.etcd.registers import ways_to_etcd
 from labtool.etcd.workload import Workload, longest_gap
 
 
@@ -69,7 +70,8 @@ def load(monkeypatch: pytest.MonkeyPatch, store: Store) -> Workload:
     monkeypatch.setattr(workload, "_REST_SECONDS", 0.001)
     monkeypatch.setattr(workload, "_PAUSE_SECONDS", 0.001)
     enough = threading.Event()
-    with Workload(made_up.target(), "k", clients=4, keys=2) as made:
+    at = made_up.target()
+    with Workload(ways_to_etcd(at.client, at.urls), "k", clients=4, keys=2) as made:
         while len(made.acknowledged) < 100:
             enough.wait(0.01)
     made.final_reads()

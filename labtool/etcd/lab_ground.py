@@ -1,0 +1,190 @@
+"""A lab's members of etcd, as a drill has them: static pods, or units on nodes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from labtool.console import Console
+from labtool.etcd import target
+from labtool.etcd.hands import ASIDE
+from labtool.etcd.holds import MARGIN_SECONDS, Fault, held
+from labtool.etcd.machines import DATA
+from labtool.etcd.registers import Way, ways_to_api, ways_to_etcd
+from labtool.etcd.target import Target
+from labtool.providers import Provider
+from labtool.topology import PEER_PORT, Node, Topology
+
+_MANIFEST = "/etc/kubernetes/manifests/etcd.yaml"
+# Without its manifest the kubelet doesn't start it again.
+_POD_KILLED = Fault(
+    harm=f"mkdir -p {ASIDE}; mv {_MANIFEST} {ASIDE}/; pidof etcd | xargs -r kill -9",
+    heal=f"[ ! -e {ASIDE}/etcd.yaml ] || mv -f {ASIDE}/etcd.yaml {_MANIFEST}\n"
+    f"rmdir {ASIDE} 2>/dev/null || true",
+)
+_UNIT_KILLED = Fault(
+    harm="pidof etcd | xargs -r kill -9; systemctl stop etcd",
+    heal="systemctl reset-failed etcd 2>/dev/null || true\nsystemctl start --no-block etcd",
+)
+_FROZEN = Fault(
+    harm="kill -STOP $(pidof etcd)",
+    heal="kill -CONT $(pidof etcd) 2>/dev/null || true",
+)
+# A hidden file is none of the kubelet's, and what replaces its file at once is whole.
+_LAY = f"mv -f /etc/kubernetes/manifests/.labtool-drill {_MANIFEST}"
+_OWN = "/run/labtool/drill-etcd"
+_UNIT = "/etc/systemd/system/etcd.service"
+_DATABASE = f"{DATA}/member/snap/db"
+# The kubelet may have started it once more before it saw that its manifest is gone.
+_GONE = "timeout 60 sh -c 'while pidof etcd >/dev/null; do sleep 0.1; done'"
+_WHOLE = "/run/labtool/drill-db"
+
+
+def _pod_restricted(quota: int) -> Fault:
+    hidden = "/etc/kubernetes/manifests/.labtool-drill"
+    return Fault(
+        harm=f"umask 077; cp {_MANIFEST} {_OWN}; sed {_quota(quota)} {_OWN} >{hidden}; {_LAY}",
+        heal=f"[ ! -e {_OWN} ] || {{ umask 077; cp {_OWN} {hidden}; {_LAY}; rm {_OWN}; }}",
+    )
+
+
+def _unit_restricted(quota: int) -> Fault:
+    anew = "systemctl daemon-reload; systemctl restart --no-block etcd"
+    return Fault(
+        harm=f"cp {_UNIT} {_OWN}; sed -i {_quota(quota)} {_UNIT}; {anew}",
+        heal=f"[ ! -e {_OWN} ] || {{ cp {_OWN} {_UNIT}; {anew}; rm {_OWN}; }}",
+    )
+
+
+def _quota(bytes_: int) -> str:
+    return f"'s/--quota-backend-bytes=[0-9]*/--quota-backend-bytes={bytes_}/'"
+
+
+def _then(killed: Fault, more: str) -> Fault:
+    """One that is ended, and something else done to it."""
+    return Fault(f"{killed.harm}\n{more}", killed.heal)
+
+
+def _damaged(killed: Fault) -> Fault:
+    """Started with pages of noise; ended and whole again when it is undone."""
+    harm = f"""{killed.harm}
+    {_GONE}
+    cp {_DATABASE} {_WHOLE}
+    dd if=/dev/urandom of={_DATABASE} bs=4096 seek=2 count=32 conv=notrunc status=none
+    {killed.heal}"""
+    heal = f"""if [ -e {_WHOLE} ]; then
+        {{ {killed.harm}; }} 2>/dev/null
+        {_GONE}
+        cp {_WHOLE} {_DATABASE}
+        rm {_WHOLE}
+    fi
+    {killed.heal}"""
+    return Fault(harm, heal)
+
+
+_TABLE = "inet labtool_drill"
+
+
+def _packets(rule: str) -> Fault:
+    """Something done to what peers say to each other, on its way in and out."""
+    chains = "\n".join(
+        f"chain {hook} {{ type filter hook {hook} priority -10; "
+        f"tcp dport {PEER_PORT} {rule}; tcp sport {PEER_PORT} {rule}; }}"
+        for hook in ("input", "output")
+    )
+    return Fault(
+        harm=f"nft -f - <<'END_OF_TABLE'\ntable {_TABLE} {{\n{chains}\n}}\nEND_OF_TABLE",
+        heal=f"nft delete table {_TABLE} 2>/dev/null || true",
+    )
+
+
+_CUT_OFF = _packets("drop")
+# Of what goes one way a fifth is lost where it leaves, and a fifth of the rest where it arrives:
+# TCP sends it again, after 0.2 s and more.
+_LOSSY = _packets("numgen random mod 100 < 20 drop")
+
+
+class LabGround:
+    """The members of one lab.
+
+    Args:
+        topology: the lab.
+        provider: its machines.
+        seconds: how long a fault is to last; it ends by itself MARGIN_SECONDS later.
+    """
+
+    def __init__(self, topology: Topology, provider: Provider, seconds: float) -> None:
+        self._topology = topology
+        self._provider = provider
+        self._seconds = seconds + MARGIN_SECONDS
+        self._target = target.of_lab(topology, provider)
+
+    @property
+    def target(self) -> Target:
+        """How to come to them."""
+        return self._target
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The machines that have one."""
+        return tuple(n.name for n in self._topology.etcd_members)
+
+    @property
+    def ways(self) -> dict[str, list[Way]]:
+        """To keys by each member, and to ConfigMaps by the load balancer."""
+        return {
+            "etcd": ways_to_etcd(self._target.client, self._target.urls),
+            "API": ways_to_api(self._topology, "default"),
+        }
+
+    def killed(self, names: Sequence[str]) -> AbstractContextManager[None]:
+        """Their processes ended by SIGKILL, and started again."""
+        return self._held(names, self._killed)
+
+    def frozen(self, names: Sequence[str]) -> AbstractContextManager[None]:
+        """Their processes stopped where they are, and woken up."""
+        return self._held(names, _FROZEN)
+
+    def cut_off(self, name: str) -> AbstractContextManager[None]:
+        """One that reaches no other member, nor is reached."""
+        return self._held([name], _CUT_OFF)
+
+    def disturbed(self) -> AbstractContextManager[None]:
+        """Packets between all of them lost now and then."""
+        return self._held(self.names, _LOSSY)
+
+    def restricted(self, quota: int) -> AbstractContextManager[None]:
+        """All with another quota."""
+        make = _unit_restricted if self._topology.etcd_external else _pod_restricted
+        return self._held(self.names, make(quota))
+
+    def emptied(self, name: str) -> AbstractContextManager[None]:
+        """One without data, which must get them from the others."""
+        return self._held([name], _then(self._killed, f"{_GONE}; rm -rf {DATA}/member"))
+
+    def damaged(self, name: str) -> AbstractContextManager[None]:
+        """One whose database is no database any more."""
+        return self._held([name], _damaged(self._killed))
+
+    def restore(self, snapshot: Path) -> None:
+        """As `labtool etcd restore` does it."""
+        from labtool.etcd import restore  # noqa: PLC0415 - the Kubernetes client, only here
+
+        console = Console(quiet=True)
+        restore.within(self._topology, self._provider, console, snapshot, keep=False)
+
+    def renew(self) -> None:
+        """By the lab's own CA, as `labtool certs renew` does."""
+        from labtool.certs import renew  # noqa: PLC0415 - the Kubernetes client, only here
+
+        wanted = renew.Wanted(names=("etcd-server", "etcd-peer"))
+        renew.within(self._topology, self._provider, Console(quiet=True), wanted)
+
+    @property
+    def _killed(self) -> Fault:
+        return _UNIT_KILLED if self._topology.etcd_external else _POD_KILLED
+
+    def _held(self, names: Sequence[str], fault: Fault) -> AbstractContextManager[None]:
+        nodes: list[Node] = [self._topology.node(name) for name in names]
+        return held(self._topology, self._provider, nodes, fault, self._seconds)

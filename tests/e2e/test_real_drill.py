@@ -1,0 +1,99 @@
+"""Drills on real labs: the verdict, and that nothing is left of them however they end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Lab, press_ctrl_c, until
+
+pytestmark = pytest.mark.e2e
+
+MASTERS = ("m1", "m2", "m3")
+TABLE = "nft list tables | grep -c labtool_drill || true"
+
+
+def drilled(lab: Lab, folder: Path, *words: str) -> dict[str, Any]:
+    """A drill that must find nothing wrong."""
+    options = ("--report", str(folder), "--json")
+    said: dict[str, Any] = lab.cli.run("etcd", "drill", lab.name, *words, *options).data
+    assert (said["verdict"], said["same_data"]) == ("linearizable", True), said
+    assert "linearizable: one order explains" in (folder / "drill.html").read_text()
+    return said
+
+
+def healthy(lab: Lab) -> bool:
+    """Whether all members serve."""
+    done = lab.cli.run("etcd", "status", lab.name, "--json", code=None)
+    return bool(done.data["healthy"])
+
+
+def assert_nothing_left(lab: Lab, nodes: tuple[str, ...]) -> None:
+    """No rule, no unit, no manifest put aside."""
+    for node in nodes:
+        assert lab.script(node, TABLE).strip() == "0"
+        assert not lab.script(node, "ls /etc/kubernetes/labtool-stopped 2>/dev/null || true")
+        assert "inactive" in lab.script(node, "systemctl is-active labtool-drill || true")
+
+
+def test_a_drill_of_three_masters(ha_lab: Lab, tmp_path: Path) -> None:
+    """A follower killed, the leader frozen and cut off, packets lost, and no quorum for a while."""
+    said = drilled(ha_lab, tmp_path, "X1", "X3", "X4", "X5", "X6", "--for", "3")
+    assert [w["fault"] for w in said["faults"]] == ["X1", "X3", "X4", "X5", "X6"]
+    for window in said["faults"]:
+        assert set(window["seen"]) == {"etcd", "API"}
+    lost = said["faults"][-1]
+    assert lost["without_leader"] >= 2
+    assert all(f["without_writes"] >= 3 for f in lost["seen"].values())
+    assert_nothing_left(ha_lab, MASTERS)
+    assert "labtool-drill" not in ha_lab.kubectl("get", "configmaps", "-o", "name").out
+    failed = ha_lab.run("verify", "ETCD", "APISERVER", "--json", code=None).data["results"]
+    assert not [r["id"] for r in failed if r["failure"]]
+
+
+def test_a_drill_of_nodes_of_etcds_own(etcd_lab: Lab, tmp_path: Path) -> None:
+    """Units, where masters have static pods."""
+    drilled(etcd_lab, tmp_path, "X2", "X7", "--for", "3")
+    assert_nothing_left(etcd_lab, ("e1", "e2", "e3"))
+
+
+def test_a_drill_that_ends_in_the_middle_heals(ha_lab: Lab, log: Path) -> None:
+    """By Ctrl-C itself; after SIGKILL by the next command."""
+    words = ("etcd", "drill", ha_lab.name, "--for", "100")
+    aside = "ls /etc/kubernetes/labtool-stopped 2>/dev/null || true"
+    with ha_lab.broken():
+        job = ha_lab.cli.start(*words, "X7", log=log)
+        try:
+            until(
+                lambda: all(ha_lab.script(n, aside).strip() for n in MASTERS), 60, "all are killed"
+            )
+        finally:
+            code = press_ctrl_c(job)
+        assert code == 130
+        assert_manifests_are_back(ha_lab)
+        until(lambda: healthy(ha_lab), 120, "all serve")
+        job = ha_lab.cli.start(*words, "X4", log=log)
+        try:
+            until(lambda: any(cut(ha_lab, n) for n in MASTERS), 60, "one is cut off")
+        finally:
+            job.kill()
+            job.wait()
+        said = ha_lab.cli.run("etcd", "status", ha_lab.name, code=None)
+        assert "Undo what a drill left that was cut off" in said.err
+        assert not any(cut(ha_lab, n) for n in MASTERS)
+        until(lambda: healthy(ha_lab), 120, "all serve")
+    assert_nothing_left(ha_lab, MASTERS)
+    # What was written goes with the next one, where nobody could remove it.
+    ha_lab.kubectl("delete", "configmaps", "--all")
+
+
+def cut(lab: Lab, node: str) -> bool:
+    """Whether a node's packets are dropped."""
+    return lab.script(node, TABLE).strip() != "0"
+
+
+def assert_manifests_are_back(lab: Lab) -> None:
+    """On every master."""
+    for node in MASTERS:
+        assert lab.script(node, "ls /etc/kubernetes/manifests/etcd.yaml")
