@@ -52,6 +52,7 @@ def test_a_drill_of_three_masters(ha_lab: Lab, tmp_path: Path) -> None:
     assert not [r["id"] for r in failed if r["failure"]]
 
 
+@pytest.mark.long
 def test_a_drill_of_nodes_of_etcds_own(etcd_lab: Lab, tmp_path: Path) -> None:
     """Units, where masters have static pods."""
     drilled(etcd_lab, tmp_path, "X2", "X7", "--for", "3")
