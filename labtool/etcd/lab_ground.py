@@ -16,6 +16,8 @@ from labtool.etcd.target import Target
 from labtool.providers import Provider
 from labtool.topology import PEER_PORT, Node, Topology
 
+# All members started with another quota, filled, compacted and defragmented took two minutes here.
+REPAIR_SECONDS = 600
 _MANIFEST = "/etc/kubernetes/manifests/etcd.yaml"
 # Without its manifest the kubelet doesn't start it again.
 _POD_KILLED = Fault(
@@ -111,13 +113,14 @@ class LabGround:
     Args:
         topology: the lab.
         provider: its machines.
-        seconds: how long a fault is to last; it ends by itself MARGIN_SECONDS later.
+        seconds: how long a fault is to last; it ends by itself MARGIN_SECONDS later, and one in
+            which members have to come back to go on REPAIR_SECONDS later.
     """
 
     def __init__(self, topology: Topology, provider: Provider, seconds: float) -> None:
         self._topology = topology
         self._provider = provider
-        self._seconds = seconds + MARGIN_SECONDS
+        self._seconds = seconds
         self._target = target.of_lab(topology, provider)
 
     @property
@@ -157,11 +160,13 @@ class LabGround:
     def restricted(self, quota: int) -> AbstractContextManager[None]:
         """All with another quota."""
         make = _unit_restricted if self._topology.etcd_external else _pod_restricted
-        return self._held(self.names, make(quota))
+        return self._held(self.names, make(quota), REPAIR_SECONDS)
 
     def emptied(self, name: str) -> AbstractContextManager[None]:
         """One without data, which must get them from the others."""
-        return self._held([name], _then(self._killed, f"{_GONE}; rm -rf {DATA}/member"))
+        return self._held(
+            [name], _then(self._killed, f"{_GONE}; rm -rf {DATA}/member"), REPAIR_SECONDS
+        )
 
     def damaged(self, name: str) -> AbstractContextManager[None]:
         """One whose database is no database any more."""
@@ -185,6 +190,8 @@ class LabGround:
     def _killed(self) -> Fault:
         return _UNIT_KILLED if self._topology.etcd_external else _POD_KILLED
 
-    def _held(self, names: Sequence[str], fault: Fault) -> AbstractContextManager[None]:
+    def _held(
+        self, names: Sequence[str], fault: Fault, more: float = MARGIN_SECONDS
+    ) -> AbstractContextManager[None]:
         nodes: list[Node] = [self._topology.node(name) for name in names]
-        return held(self._topology, self._provider, nodes, fault, self._seconds)
+        return held(self._topology, self._provider, nodes, fault, self._seconds + more)
