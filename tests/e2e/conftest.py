@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -159,23 +158,24 @@ def pair_lab(labs: Labs) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def users(request: pytest.FixtureRequest) -> Counter[str]:
-    """How many tests are still to come for each shared lab; one that is skipped never comes."""
-    run = (item for item in request.session.items if not item.get_closest_marker("skip"))
-    return Counter(name for item in run for name in shared_by(item))
+def users(request: pytest.FixtureRequest) -> dict[str, set[str]]:
+    """The tests that are still to come for each shared lab; one that is skipped never comes."""
+    run = [item for item in request.session.items if not item.get_closest_marker("skip")]
+    return {name: {i.nodeid for i in run if name in shared_by(i)} for name in _SHARED}
 
 
 @pytest.fixture(autouse=True)
-def _whole_labs(request: pytest.FixtureRequest, users: Counter[str]) -> Iterator[None]:
+def _whole_labs(request: pytest.FixtureRequest, users: dict[str, set[str]]) -> Iterator[None]:
     """Heal the shared labs that this test uses; delete those that no later one does."""
     used: dict[str, Lab] = {n: request.getfixturevalue(n) for n in shared_by(request.node)}
     for lab in used.values():
         if lab.suspect:
             lab.heal()
     yield
-    users.subtract(list(used))
     for name, lab in used.items():
-        if not users[name]:
+        users[name].discard(request.node.nodeid)
+        # One that fails may come a second time, and heals what it left.
+        if not users[name] and not lab.suspect:
             lab.delete()
 
 

@@ -148,7 +148,16 @@ def progress(evidence: Evidence) -> Iterator[Finding]:
 
 
 def data(evidence: Evidence) -> Iterator[Finding]:
-    """S6: HashKV of one revision is the same everywhere."""
+    """S6: HashKV of one revision is the same everywhere, and nobody lacks what another has."""
+    if behind := evidence.sight.behind:
+        # A hash of the oldest revision may be the same for all: that of an empty store.
+        yield Finding(
+            Level.FAILED,
+            f"two histories: {', '.join(behind)} answer without what another had applied",
+            value=", ".join(behind),
+            limit="none",
+            cure=evidence.target.command("status"),
+        )
     for name, found in evidence.hashes.items():
         if isinstance(found, str):
             yield Finding(Level.WARNING, f"{name} tells no hash: {found}", name)

@@ -41,7 +41,7 @@ MEMBERS = members.BATCH
 PAIR = balancers.BATCH
 
 # What only a lab with two address families, or with IPv6 alone, can get wrong.
-DUAL = (families.NETWORK, families.SERVICES)
+DUAL = (families.NETWORK, families.SERVICES, families.KERNEL)
 ONLY_IPV6 = families.ONLY_IPV6
 
 __all__ = ["BATCHES", "DUAL", "MEMBERS", "ONLY_IPV6", "PAIR", "WORKER", "Batch", "Break", "Step"]
