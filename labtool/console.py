@@ -32,6 +32,7 @@ class Step:
         self._status = status
         self.title = title
         self.detail = ""
+        self.failed = False
         self.started = time.monotonic()
         self._last_line = self.started
 
@@ -39,6 +40,11 @@ class Step:
     def elapsed(self) -> float:
         """Seconds since the step began."""
         return time.monotonic() - self.started
+
+    def fail(self, detail: str) -> None:
+        """Show it as failed, though what it is a part of goes on."""
+        self.failed = True
+        self.update(detail)
 
     def update(self, detail: str) -> None:
         """Show how far it is; without a terminal at most every ten seconds."""
@@ -141,7 +147,7 @@ class Console:
         finally:
             if status:
                 status.stop()
-            mark, style = ("✓", "green") if done else ("✗", "red")
+            mark, style = ("✓", "green") if done and not step.failed else ("✗", "red")
             line = Text(f" {mark} ", style=style).append(Text(title, style="default"))
             if step.detail and done:
                 line.append(Text(f": {step.detail}", style="dim"))

@@ -275,7 +275,7 @@ def power_on(
         held = members.to_hold(topology, machines, states)
         restarted = provider.start(topology, machines, held)
         step.update("members of etcd")
-        members.release(topology, provider, held)
+        members.together(topology, provider, held, provider.release)
         step.update("")
     return restarted
 

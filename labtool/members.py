@@ -8,7 +8,7 @@ until all of them serve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from labtool import cluster, parallel
 from labtool.networks import IPV4, family
@@ -24,26 +24,32 @@ def to_hold(topology: Topology, machines: Sequence[Node], states: Mapping[str, s
     return off if len(off) > 1 else []
 
 
-def release(topology: Topology, provider: Provider, held: Sequence[Node]) -> None:
-    """Let machines with members go on that are held, and wait until these serve.
+def together(
+    topology: Topology,
+    provider: Provider,
+    machines: Sequence[Node],
+    start: Callable[[Node], object],
+) -> None:
+    """Let members that are down begin, and wait until they serve.
 
     Args:
         topology: the lab.
-        provider: holds them.
-        held: the machines; other members serve already, or never will.
+        provider: its machines.
+        machines: those of the members; others serve already, or never will.
+        start: lets one begin.
     """
-    if not held:
-        return
-    if all(parallel.each(lambda n: _part(topology, provider, n, held), held)):
-        parallel.each(provider.release, held)
-        parallel.each(lambda n: cluster.wait_for_member(topology, n), held)
+    if len(machines) > 1 and all(
+        parallel.each(lambda n: _part(topology, provider, n, machines), machines)
+    ):
+        parallel.each(start, machines)
+        parallel.each(lambda n: cluster.wait_for_member(topology, n), machines)
         delete = ["nft", "delete", "table", *_TABLE.split()]
-        parallel.each(lambda n: provider.execute(topology, n, delete), held)
+        parallel.each(lambda n: provider.execute(topology, n, delete), machines)
         return
-    for number, node in enumerate(held):
+    for number, node in enumerate(machines):
         if number:
-            cluster.wait_for_member(topology, held[number - 1])
-        provider.release(node)
+            cluster.wait_for_member(topology, machines[number - 1])
+        start(node)
 
 
 def _part(topology: Topology, provider: Provider, node: Node, held: Sequence[Node]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ class Window:
         start, end: by time.monotonic().
         without_leader: seconds in which no majority knew of a leader.
         seen: by the way that clients took: `etcd`, `API`.
+        error: why the fault did not go as it must; empty if it did.
     """
 
     fault: str
@@ -64,6 +65,7 @@ class Window:
     end: float
     without_leader: float
     seen: Mapping[str, Figures]
+    error: str = ""
 
     @property
     def seconds(self) -> float:
@@ -77,6 +79,7 @@ class Window:
             "title": self.title,
             "seconds": self.seconds,
             "without_leader": self.without_leader,
+            "error": self.error,
             "seen": {way: asdict(figures) for way, figures in self.seen.items()},
         }
 
@@ -106,8 +109,9 @@ class Drill:
 
     @property
     def verdict(self) -> Verdict:
-        """Good only where the history is, all members have the same data, and a watch was right."""
-        return self.judgement.verdict if self.same_data and not self.watched else Verdict.NO
+        """Good only where all is: history, data, what a watch was told, and each fault."""
+        good = self.same_data and not self.watched and not any(w.error for w in self.windows)
+        return self.judgement.verdict if good else Verdict.NO
 
     @property
     def history(self) -> list[Operation]:
@@ -144,8 +148,10 @@ def run(
         clients: how many write and read, shared among the ways that there are.
         seconds: how long each fault lasts.
 
+    Where one does not go as it must, it is the last one, and what there is is judged.
+
     Raises:
-        LabtoolError: members didn't come back after a fault.
+        LabtoolError: the members can't be written to, before the first fault.
     """
     loads = _loads(ground, clients)
     for load in loads.values():
@@ -173,17 +179,19 @@ def _run(
         with Watcher(ground.target, _keys("etcd")) as watcher:
             under_load = [f for f in faults if not f.alone]
             windows = _under_load(ground, under_load, _Eyes(loads, watch), console, seconds)
-            for load in loads.values():
-                load.final_reads()
+            with suppress(LabtoolError):  # a fault that never ended has said so
+                for load in loads.values():
+                    load.final_reads()
             last = max((o.revision or 0 for o in loads["etcd"].operations if o.ok), default=0)
             watcher.wait_for(last, CATCH_UP_SECONDS * patience)
         found = set(hashes(look(ground.target)).values())
-        for load in loads.values():
-            load.clear()
-        for fault in (f for f in faults if f.alone):
-            with console.step(f"{fault.id}: {fault.title}") as step:
-                windows.append(_window(ground, fault, _Eyes({}, watch), seconds))
-                step.update(summary(windows[-1]))
+        whole = not any(w.error for w in windows)
+        with nullcontext() if whole else suppress(LabtoolError):
+            for load in loads.values():
+                load.clear()
+        if whole:
+            by_themselves = [f for f in faults if f.alone]
+            windows += _one_by_one(ground, by_themselves, _Eyes({}, watch), console, seconds)
         ended = time.monotonic()
     every = [o for load in loads.values() for o in load.operations]
     with console.step(f"Judge {len(every)} operations") as step:
@@ -214,16 +222,25 @@ class _Eyes:
 def _under_load(
     ground: Ground, faults: Sequence[Fault], eyes: _Eyes, console: Console, seconds: float
 ) -> list[Window]:
-    windows = []
     with ExitStack() as stack:
         for load in eyes.loads.values():
             stack.enter_context(load)
         time.sleep(CALM_SECONDS)
-        for fault in faults:
-            with console.step(f"{fault.id}: {fault.title}") as step:
-                windows.append(_window(ground, fault, eyes, seconds))
-                step.update(summary(windows[-1]))
-            time.sleep(CALM_SECONDS)
+        return _one_by_one(ground, faults, eyes, console, seconds)
+
+
+def _one_by_one(
+    ground: Ground, faults: Sequence[Fault], eyes: _Eyes, console: Console, seconds: float
+) -> list[Window]:
+    """Up to the first that does not go as it must."""
+    windows: list[Window] = []
+    for fault in faults:
+        with console.step(f"{fault.id}: {fault.title}") as step:
+            windows.append(_window(ground, fault, eyes, seconds))
+            (step.fail if windows[-1].error else step.update)(summary(windows[-1]))
+        if windows[-1].error:
+            break
+        time.sleep(CALM_SECONDS)
     return windows
 
 
@@ -234,7 +251,8 @@ def summary(window: Window) -> str:
         f"{f.unknown} unknown"
         for way, f in window.seen.items()
     ]
-    return "; ".join([f"{window.without_leader:.1f} s without a leader", *seen])
+    wrong = [f"WRONG: {window.error}"] if window.error else []
+    return "; ".join([*wrong, f"{window.without_leader:.1f} s without a leader", *seen])
 
 
 def _loads(ground: Ground, clients: int) -> dict[str, Workload]:
@@ -249,22 +267,40 @@ def _keys(way: str) -> str:
 
 
 def _window(ground: Ground, fault: Fault, eyes: _Eyes, seconds: float) -> Window:
-    began = time.monotonic()
-    with fault.block(ground, seconds):
-        pass
-    settled(ground.target, SETTLE_SECONDS * ground.target.patience)
-    for way, load in eyes.loads.items():
-        _wait_for_a_write(way, load, SETTLE_SECONDS * ground.target.patience)
+    began, error, patience = time.monotonic(), "", ground.target.patience
+    try:
+        with fault.block(ground, seconds):
+            pass
+        settled(ground.target, SETTLE_SECONDS * patience)
+        for way, load in eyes.loads.items():
+            _wait_for_a_write(way, load, SETTLE_SECONDS * patience)
+    except LabtoolError as wrong:
+        error = "; ".join(filter(None, [wrong.what, wrong.cause]))
     ended = time.monotonic()
     reigns = leadership.reigns(eyes.watch.said, began, ended, len(ground.names))
+    seen = {way: _figures(load, began, ended) for way, load in eyes.loads.items()}
     return Window(
         fault.id,
         fault.title,
         began,
         ended,
         leadership.without(reigns, began, ended),
-        {way: _figures(load, began, ended) for way, load in eyes.loads.items()},
+        seen,
+        error or _too_long(fault, seen, patience),
     )
+
+
+def _too_long(fault: Fault, seen: Mapping[str, Figures], patience: float) -> str:
+    """Who was without writes for longer than a fault may bring about."""
+    if fault.limit is None:
+        return ""
+    most = fault.limit * patience
+    late = [
+        f"no write by {way} for {f.without_writes:.1f} s"
+        for way, f in seen.items()
+        if f.without_writes > most
+    ]
+    return f"{', '.join(late)}, and a quorum was there: {most:.0f} s at most" if late else ""
 
 
 def _wait_for_a_write(way: str, load: Workload, seconds: float) -> None:

@@ -98,6 +98,7 @@ def complaints(done: Drill) -> list[tuple[str, list[str]]]:
             what = f"whether an order explains {key} was not decided in time"
         shown = [str(o) for o in (*explained.order[-_SHOWN:], *explained.stuck[:_SHOWN])]
         found.append((what, shown))
+    found += [(f"{w.fault}: {w.error}", []) for w in done.windows if w.error]
     found += [(what, []) for what in done.watched]
     if not done.same_data:
         found.append(("the members have different data", []))
@@ -105,9 +106,9 @@ def complaints(done: Drill) -> list[tuple[str, list[str]]]:
 
 
 def junit(done: Drill) -> str:
-    """JUnit XML: a case for each fault that was survived, one for each key, one for the data."""
+    """JUnit XML: a case for each fault, one for each key, one for the data."""
     cases: list[tuple[str, str, float, str]] = [
-        ("fault", f"{w.fault}: {w.title}", w.seconds, "") for w in done.windows
+        ("fault", f"{w.fault}: {w.title}", w.seconds, w.error) for w in done.windows
     ]
     wrong = dict(complaints(done))
     for key, explained in done.judgement.keys.items():

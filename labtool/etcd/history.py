@@ -16,6 +16,11 @@ from labtool.errors import UsageError
 Value: TypeAlias = str | int | float | bool | list[str | int] | None
 
 
+def text_of(value: Value) -> str:
+    """As it is kept under a key."""
+    return json.dumps(value)
+
+
 class Operation(BaseModel):
     """One call of one client.
 

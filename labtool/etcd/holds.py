@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from labtool import lab, parallel
+from labtool import lab, members, parallel
 from labtool.console import Console
 from labtool.errors import LabtoolError
 from labtool.providers import Provider
@@ -43,10 +43,12 @@ class Fault:
 
     Attributes:
         heal: may be run at any time, also where nothing was done.
+        ends: the members of the machines end, and begin again when it is undone.
     """
 
     harm: str
     heal: str
+    ends: bool = False
 
 
 @contextmanager
@@ -72,7 +74,10 @@ def held(
         parallel.each(lambda n: _run(topology, provider, n, script), nodes)
         yield
     finally:
-        parallel.each(lambda n: _run(topology, provider, n, _END), nodes)
+        if fault.ends:
+            members.together(topology, provider, nodes, lambda n: _run(topology, provider, n, _END))
+        else:
+            parallel.each(lambda n: _run(topology, provider, n, _END), nodes)
 
 
 @contextmanager

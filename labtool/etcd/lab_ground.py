@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from labtool.console import Console
+from labtool.errors import WaitTimeoutError
 from labtool.etcd import target
-from labtool.etcd.hands import ASIDE
+from labtool.etcd.ground import settled
 from labtool.etcd.holds import MARGIN_SECONDS, Fault, held
 from labtool.etcd.machines import DATA
 from labtool.etcd.registers import Way, ways_to_api, ways_to_etcd
@@ -16,18 +18,22 @@ from labtool.etcd.target import Target
 from labtool.providers import Provider
 from labtool.topology import PEER_PORT, Node, Topology
 
-# All members started with another quota, filled, compacted and defragmented took two minutes here.
+# Members that take turns to begin with another quota, and are filled, compacted and defragmented.
 REPAIR_SECONDS = 600
+BEGIN_SECONDS = 120
+_POLL_SECONDS = 0.3
 _MANIFEST = "/etc/kubernetes/manifests/etcd.yaml"
-# Without its manifest the kubelet doesn't start it again.
+# A kubelet that is started finds its container dead, and begins it anew at once. (One that runs
+# would back off, and takes most of a minute over a manifest that went and came back.)
 _POD_KILLED = Fault(
-    harm=f"mkdir -p {ASIDE}; mv {_MANIFEST} {ASIDE}/; pidof etcd | xargs -r kill -9",
-    heal=f"[ ! -e {ASIDE}/etcd.yaml ] || mv -f {ASIDE}/etcd.yaml {_MANIFEST}\n"
-    f"rmdir {ASIDE} 2>/dev/null || true",
+    harm="systemctl stop kubelet; pidof etcd | xargs -r kill -9",
+    heal="systemctl start --no-block kubelet",
+    ends=True,
 )
 _UNIT_KILLED = Fault(
     harm="pidof etcd | xargs -r kill -9; systemctl stop etcd",
     heal="systemctl reset-failed etcd 2>/dev/null || true\nsystemctl start --no-block etcd",
+    ends=True,
 )
 _FROZEN = Fault(
     harm="kill -STOP $(pidof etcd)",
@@ -38,7 +44,6 @@ _LAY = f"mv -f /etc/kubernetes/manifests/.labtool-drill {_MANIFEST}"
 _OWN = "/run/labtool/drill-etcd"
 _UNIT = "/etc/systemd/system/etcd.service"
 _DATABASE = f"{DATA}/member/snap/db"
-# The kubelet may have started it once more before it saw that its manifest is gone.
 _GONE = "timeout 60 sh -c 'while pidof etcd >/dev/null; do sleep 0.1; done'"
 _WHOLE = "/run/labtool/drill-db"
 
@@ -65,7 +70,7 @@ def _quota(bytes_: int) -> str:
 
 def _then(killed: Fault, more: str) -> Fault:
     """One that is ended, and something else done to it."""
-    return Fault(f"{killed.harm}\n{more}", killed.heal)
+    return Fault(f"{killed.harm}\n{more}", killed.heal, ends=True)
 
 
 def _damaged(killed: Fault) -> Fault:
@@ -82,7 +87,7 @@ def _damaged(killed: Fault) -> Fault:
         rm {_WHOLE}
     fi
     {killed.heal}"""
-    return Fault(harm, heal)
+    return Fault(harm, heal, ends=True)
 
 
 _TABLE = "inet labtool_drill"
@@ -157,10 +162,17 @@ class LabGround:
         """Packets between all of them lost now and then."""
         return self._held(self.names, _LOSSY)
 
-    def restricted(self, quota: int) -> AbstractContextManager[None]:
-        """All with another quota."""
+    @contextmanager
+    def restricted(self, quota: int) -> Iterator[None]:
+        """All with another quota: one after the other, as who cares for an etcd changes flags."""
         make = _unit_restricted if self._topology.etcd_external else _pod_restricted
-        return self._held(self.names, make(quota), REPAIR_SECONDS)
+        with ExitStack() as stack:
+            for name in self.names:
+                # On the way back after what follows here: its member begins with the old one.
+                stack.callback(self._wait_for_quota, name, quota, reached=False)
+                stack.enter_context(self._held([name], make(quota), REPAIR_SECONDS))
+                self._wait_for_quota(name, quota, reached=True)
+            yield
 
     def emptied(self, name: str) -> AbstractContextManager[None]:
         """One without data, which must get them from the others."""
@@ -185,6 +197,24 @@ class LabGround:
 
         wanted = renew.Wanted(names=("etcd-server", "etcd-peer"))
         renew.within(self._topology, self._provider, Console(quiet=True), wanted)
+
+    def _wait_for_quota(self, name: str, quota: int, *, reached: bool) -> None:
+        """Until all serve, and one of them has this quota, or no longer.
+
+        Raises:
+            WaitTimeoutError: it stays as it was.
+        """
+        seconds = BEGIN_SECONDS * self._target.patience
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            seen = next(s for s in settled(self._target, seconds).seen if s.name == name)
+            if seen.status and (seen.status.quota == quota) is reached:
+                return
+            time.sleep(_POLL_SECONDS)
+        raise WaitTimeoutError(
+            f"{name} did not begin with another quota within {seconds:.0f} s",
+            next_step=f"labtool logs {self._topology.name} {name} etcd",
+        )
 
     @property
     def _killed(self) -> Fault:

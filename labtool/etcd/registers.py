@@ -6,6 +6,7 @@ Every answer has the revision that etcd gave the key, so that both are judged al
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from labtool.etcd.client import (
     NotReachedError,
     encode,
 )
+from labtool.etcd.history import Value, text_of
 from labtool.topology import Topology
 
 ANSWER_SECONDS = 5.0
@@ -44,7 +46,7 @@ class Found:
         header: the store's revision; None where the answer doesn't tell.
     """
 
-    value: int | None
+    value: Value
     revision: int
     header: int | None = None
 
@@ -64,10 +66,10 @@ class Registers(Protocol):
     def read(self, key: str) -> Found:
         """Linearizably."""
 
-    def write(self, key: str, value: int) -> Wrote:
+    def write(self, key: str, value: Value) -> Wrote:
         """Whatever it holds."""
 
-    def swap(self, key: str, known: Found | None, value: int) -> Wrote:
+    def swap(self, key: str, known: Found | None, value: Value) -> Wrote:
         """If it still holds what is known, or nothing if nothing is."""
 
     def delete(self, key: str) -> None:
@@ -95,21 +97,21 @@ class EtcdRegisters:
         row = next(iter(answer.get("kvs", ())), None)
         if row is None:
             return Found(None, 0, header)
-        return Found(int(base64.b64decode(row["value"])), int(row["mod_revision"]), header)
+        return Found(json.loads(base64.b64decode(row["value"])), int(row["mod_revision"]), header)
 
-    def write(self, key: str, value: int) -> Wrote:
+    def write(self, key: str, value: Value) -> Wrote:
         """A put."""
-        body = {"key": encode(key), "value": encode(str(value))}
+        body = {"key": encode(key), "value": encode(text_of(value))}
         return self._wrote(self._client.call("kv/put", body), held=True)
 
-    def swap(self, key: str, known: Found | None, value: int) -> Wrote:
+    def swap(self, key: str, known: Found | None, value: Value) -> Wrote:
         """A transaction; an absent key has version 0."""
         compare = {"key": encode(key), "result": "EQUAL"}
         if known is None or known.value is None:
             compare |= {"target": "VERSION", "version": "0"}
         else:
-            compare |= {"target": "VALUE", "value": encode(str(known.value))}
-        put = {"request_put": {"key": encode(key), "value": encode(str(value))}}
+            compare |= {"target": "VALUE", "value": encode(text_of(known.value))}
+        put = {"request_put": {"key": encode(key), "value": encode(text_of(value))}}
         answer = self._client.call("kv/txn", {"compare": [compare], "success": [put]})
         return self._wrote(answer, held=bool(answer.get("succeeded")))
 
@@ -152,9 +154,9 @@ class ApiRegisters:
         found = self._ask(lambda: self._api.get(ConfigMap, key, namespace=self._namespace))
         if found is None:
             return Found(None, 0)
-        return Found(int((found.data or {})["value"]), _revision(found))
+        return Found(json.loads((found.data or {})["value"]), _revision(found))
 
-    def write(self, key: str, value: int) -> Wrote:
+    def write(self, key: str, value: Value) -> Wrote:
         """Replace it, or make it; each of them says for sure where it is the other's turn."""
         while True:
             wrote = self._replace(key, value, None)
@@ -162,7 +164,7 @@ class ApiRegisters:
             if wrote.held:
                 return wrote
 
-    def swap(self, key: str, known: Found | None, value: int) -> Wrote:
+    def swap(self, key: str, known: Found | None, value: Value) -> Wrote:
         """Replace the version that is known; every write has a value of its own."""
         if known is None or known.value is None:
             return self._make(key, value)
@@ -172,11 +174,11 @@ class ApiRegisters:
         """Remove it."""
         self._ask(lambda: self._api.delete(ConfigMap, key, namespace=self._namespace))
 
-    def _make(self, key: str, value: int) -> Wrote:
+    def _make(self, key: str, value: Value) -> Wrote:
         made = self._config_map(key, value, None)
         return self._wrote(lambda: self._api.create(made))
 
-    def _replace(self, key: str, value: int, version: str | None) -> Wrote:
+    def _replace(self, key: str, value: Value, version: str | None) -> Wrote:
         made = self._config_map(key, value, version)
         return self._wrote(lambda: self._api.replace(made))
 
@@ -204,9 +206,9 @@ class ApiRegisters:
         except httpx2.HTTPError as error:
             raise EtcdError(f"the API did not answer: {error}") from error
 
-    def _config_map(self, key: str, value: int, version: str | None) -> ConfigMap:
+    def _config_map(self, key: str, value: Value, version: str | None) -> ConfigMap:
         metadata = ObjectMeta(name=key, namespace=self._namespace, resourceVersion=version)
-        return ConfigMap(metadata=metadata, data={"value": str(value)})
+        return ConfigMap(metadata=metadata, data={"value": text_of(value)})
 
 
 def ways_to_api(topology: Topology, namespace: str) -> list[Way]:

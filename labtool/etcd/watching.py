@@ -18,7 +18,7 @@ from typing import Self
 
 from labtool.errors import LabtoolError
 from labtool.etcd.answers import Event
-from labtool.etcd.history import Operation
+from labtool.etcd.history import Operation, text_of
 from labtool.etcd.target import Target
 
 _PAUSE_SECONDS = 0.1
@@ -115,9 +115,9 @@ def complaints(seen: Seen, operations: Sequence[Operation]) -> Iterator[str]:
         heard = told.get((write.key, revision))
         if heard is None and revision >= seen.first and not _in_gap(seen, revision):
             yield f"a watch did not tell of revision {revision} of {write.key}"
-        elif heard is not None and heard.value != str(write.value):
+        elif heard is not None and heard.value != text_of(write.value):
             yield f"a watch told another value of revision {revision} of {write.key}"
-    known = {(o.key, str(o.value)) for o in operations if o.op != "read"}
+    known = {(o.key, text_of(o.value)) for o in operations if o.op != "read"}
     for event in seen.events:
         if event.value is not None and (event.key, event.value) not in known:
             yield f"a watch told of a value of {event.key} that nobody wrote: {event.value}"

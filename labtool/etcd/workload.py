@@ -1,6 +1,8 @@
 """Clients that read and write a few keys all the time, and note what they saw.
 
-What is noted has the form of docs/etcd.md, so that it can be judged afterwards.
+Most keys hold a number; one holds a list, to which clients append by compare and swap: whatever is
+lost or done twice would be seen in it for good. What is noted has the form of docs/etcd.md, so that
+it can be judged afterwards.
 """
 
 from __future__ import annotations
@@ -11,19 +13,31 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Self
 
 from labtool.errors import LabtoolError
 from labtool.etcd.client import NotDoneError
-from labtool.etcd.history import Operation
+from labtool.etcd.history import Operation, Value
 from labtool.etcd.registers import Found, Registers, Way
 
 # Between two requests of one client; the judge's search grows with what is under way at once.
 _REST_SECONDS = 0.02
 # So many to one member, then another one's turn: each must know what the others know.
 _TURN = 20
+# Of a list; then the next one begins, since each append is told and kept whole.
+_LONGEST = 100
 # After an error another member is asked, not at once.
 _PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What is to be written; `swap`: if the key still holds what is known."""
+
+    value: Value
+    known: Found | None
+    swap: bool
 
 
 class Workload:
@@ -47,7 +61,8 @@ class Workload:
     ) -> None:
         self._ways = ways
         self._name = name
-        self.keys = [f"{prefix}{i}" for i in range(keys)]
+        self._list = f"{prefix}list"
+        self.keys = [*(f"{prefix}{i}" for i in range(keys)), self._list]
         self._over = threading.Event()
         self._values = itertools.count(1)
         self._threads = [
@@ -106,11 +121,13 @@ class Workload:
             if self._over.is_set():
                 return
             key = chance.choice(self.keys)
-            kind = chance.choice(("read", "write", "cas"))
-            if kind == "read":
+            if key == self._list:
+                self._append(registers, client)
+            elif (kind := chance.choice(("read", "write", "cas"))) == "read":
                 known[key] = self._read(registers, client, key)
             else:
-                self._write(registers, client, key, known.get(key), swap=kind == "cas")
+                change = _Change(next(self._values), known.get(key), swap=kind == "cas")
+                self._write(registers, client, key, change)
             self._over.wait(_REST_SECONDS)
 
     def _read(self, registers: Registers, client: int | str, key: str) -> Found:
@@ -130,25 +147,29 @@ class Workload:
         )
         return found
 
-    def _write(
-        self, registers: Registers, client: int | str, key: str, known: Found | None, *, swap: bool
-    ) -> None:
+    def _append(self, registers: Registers, client: int | str) -> None:
+        known = self._read(registers, client, self._list)
+        there = known.value if isinstance(known.value, list) else []
+        longer = [*(there if len(there) < _LONGEST else []), next(self._values)]
+        self._write(registers, client, self._list, _Change(longer, known, swap=True))
+
+    def _write(self, registers: Registers, client: int | str, key: str, change: _Change) -> None:
         """Write, or compare and swap.
 
         Raises:
             LabtoolError: it failed; noted as of unknown outcome, unless it can't have arrived.
         """
-        value = next(self._values)
+        value, known = change.value, change.known
         asked = Operation(
             client=client,
-            op="cas" if swap else "write",
+            op="cas" if change.swap else "write",
             key=key,
             value=value,
-            expected=known.value if swap and known else None,
+            expected=known.value if change.swap and known else None,
             start=time.monotonic(),
         )
         try:
-            done = registers.swap(key, known, value) if swap else registers.write(key, value)
+            done = registers.swap(key, known, value) if change.swap else registers.write(key, value)
         except NotDoneError:
             raise
         except LabtoolError:

@@ -92,9 +92,9 @@ def test_the_next_command_heals_what_a_killed_drill_left(
 def test_a_unit_is_killed_where_etcd_has_nodes_of_its_own(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no kubelet."""
+    """There is no kubelet that would start it anew."""
     monkeypatch.setattr(lab_ground.target, "of_lab", lambda *_: made_up.target())
-    for word, says in (("3-master", "mv /etc/kubernetes"), ("1-master-3-etcd", "systemctl stop")):
+    for word, says in (("3-master", "stop kubelet"), ("1-master-3-etcd", "stop etcd")):
         planned = made_up.planned(word)
         members = lab_ground.LabGround(planned, provider(machines), 5)
         with members.killed(members.names[:1]):
