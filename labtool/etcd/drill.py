@@ -114,6 +114,12 @@ class Drill:
         return self.judgement.verdict if good else Verdict.NO
 
     @property
+    def word(self) -> str:
+        """The verdict in a word: what is wrong beside a good history is no matter of history."""
+        beside = self.verdict is Verdict.NO and self.judgement.verdict is not Verdict.NO
+        return "failed" if beside else self.verdict.value
+
+    @property
     def history(self) -> list[Operation]:
         """All of it."""
         return [o for operations in self.histories.values() for o in operations]
@@ -122,7 +128,7 @@ class Drill:
         """Plain data for JSON, without the history."""
         return {
             "name": self.name,
-            "verdict": self.verdict.value,
+            "verdict": self.word,
             "same_data": self.same_data,
             "operations": self.judgement.operations,
             "faults": [w.as_dict() for w in self.windows],

@@ -23,6 +23,7 @@ class Fault:
         id, title: as docs/etcd.md lists it.
         block: given the members and the seconds that it lasts.
         alone: no client may write meanwhile, since what it is told is taken back.
+        on_machines: members must have machines of their own.
         limit: how many seconds clients may be without an acknowledged write, where a quorum is
             there all the time.
     """
@@ -32,6 +33,7 @@ class Fault:
     block: Callable[[Ground, float], Block] = field(repr=False)
     alone: bool = False
     limit: float | None = None
+    on_machines: bool = False
 
 
 # An election takes two seconds at most, by the times that labs and etcd have by default; clients of
@@ -97,6 +99,15 @@ def _all_killed(ground: Ground, seconds: float) -> Block:
 
 
 @contextmanager
+def _disk_slow(ground: Ground, seconds: float) -> Iterator[None]:
+    """A follower does no harm; with the leader everybody has to wait for each fsync."""
+    for name in (followers_of(ground)[0], leader_of(ground)):
+        with ground.slowed(name):
+            time.sleep(seconds)
+    yield
+
+
+@contextmanager
 def _defragmented(ground: Ground, seconds: float) -> Iterator[None]:
     del seconds  # as long as it takes
     upkeep.defrag(ground.target, Console(quiet=True), compact=True)
@@ -117,4 +128,11 @@ FAULTS = (
     Fault("X11", "a follower's database damaged while it is stopped", damaged),
     Fault("X12", "a snapshot restored on all members, without clients", restored, alone=True),
     Fault("X13", "server and peer certificates issued anew", renewed),
+    Fault(
+        "X14",
+        "a follower's disk slow, then the leader's",
+        _disk_slow,
+        limit=WITH_A_QUORUM,
+        on_machines=True,
+    ),
 )

@@ -44,6 +44,13 @@ class Ground(Protocol):
     def disturbed(self) -> Block:
         """What members say to each other comes late, by delay or by loss."""
 
+    def slowed(self, name: str) -> Block:
+        """One whose disk takes few writes a second.
+
+        Raises:
+            UsageError: it has no machine of its own.
+        """
+
     def restricted(self, quota: int) -> Block:
         """All of them with a quota of so many bytes, by a restart, as is the way back."""
 

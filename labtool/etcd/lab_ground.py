@@ -112,6 +112,36 @@ _CUT_OFF = _packets("drop")
 _LOSSY = _packets("numgen random mod 100 < 20 drop")
 
 
+# Each fsync takes one or two of them.
+_WRITES_PER_SECOND = 10
+_SLOW = "/run/labtool/drill-slow"
+# The limit that etcd's control group has on writes to the disk that its data lie on.
+_SLOWED = Fault(
+    harm=f"""
+pid=$(pidof etcd)
+disk=$(stat -c %Hd:%Ld {DATA})
+[ ! -e /sys/dev/block/$disk/partition ] || disk=$(cat /sys/dev/block/$disk/../dev)
+group=$(sed -n 's/^[0-9]*:blkio://p' /proc/$pid/cgroup)
+if [ -n "$group" ]; then
+    file=/sys/fs/cgroup/blkio$group/blkio.throttle.write_iops_device
+    on={_WRITES_PER_SECOND} off=0
+else
+    file=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$pid/cgroup)/io.max
+    on=wiops={_WRITES_PER_SECOND} off=wiops=max
+fi
+printf '%s\\n' "$disk $off" "$file" >{_SLOW}
+echo "$disk $on" >"$file"
+""",
+    # Another container's group is another one, and has no limit.
+    heal=f"""
+[ ! -e {_SLOW} ] || {{
+    {{ read -r limit; read -r file; }} <{_SLOW}
+    echo "$limit" 2>/dev/null >"$file" || true
+    rm {_SLOW}
+}}""",
+)
+
+
 class LabGround:
     """The members of one lab.
 
@@ -161,6 +191,10 @@ class LabGround:
     def disturbed(self) -> AbstractContextManager[None]:
         """Packets between all of them lost now and then."""
         return self._held(self.names, _LOSSY)
+
+    def slowed(self, name: str) -> AbstractContextManager[None]:
+        """One on a slow disk."""
+        return self._held([name], _SLOWED)
 
     @contextmanager
     def restricted(self, quota: int) -> Iterator[None]:

@@ -7,9 +7,10 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from labtool.errors import UsageError
 from labtool.etcd import programs
 from labtool.etcd.local import LocalCluster, LocalMember, lay_leaf, leaf_of
 from labtool.etcd.plan import BUMP
@@ -85,6 +86,17 @@ class LocalGround:
             yield
         finally:
             self.cluster.links.slow(frozenset(), 0, 0)
+
+    def slowed(self, name: str) -> AbstractContextManager[None]:
+        """Not here.
+
+        Raises:
+            UsageError: all of them share this machine's disk.
+        """
+        raise UsageError(
+            f"{name} has no disk of its own that could be slow",
+            next_step="labtool etcd drill LAB X14",
+        )
 
     @contextmanager
     def restricted(self, quota: int) -> Iterator[None]:

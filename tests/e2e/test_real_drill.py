@@ -60,6 +60,35 @@ def test_a_drill_of_nodes_of_etcds_own(etcd_lab: Lab, tmp_path: Path) -> None:
     assert_nothing_left(etcd_lab, ("e1", "e2", "e3"))
 
 
+@pytest.mark.long
+def test_api_servers_that_know_one_member_are_found_out(ha_lab: Lab) -> None:
+    """The history is good, and yet nobody can write while two of three members serve."""
+    servers = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+    one = f"https://{ha_lab.addresses['m1']}:2379"
+    with ha_lab.broken():
+        for node in MASTERS:
+            ha_lab.script(node, f"sed -i 's#--etcd-servers=.*#--etcd-servers={one}#' {servers}")
+        words = "tr '\\0' '\\n' </proc/$(pidof kube-apiserver)/cmdline"
+        asked = f"{words} | grep -cx -- '--etcd-servers={one}' || true"
+        until(lambda: all(ha_lab.script(n, asked).strip() == "1" for n in MASTERS), 120, "restart")
+        until(lambda: ha_lab.kubectl("get", "nodes", code=None).code == 0, 120, "the API serves")
+        lead_elsewhere(ha_lab, "m1")
+        done = ha_lab.cli.run("etcd", "drill", ha_lab.name, "X1", "--for", "15", "--json", code=1)
+        assert done.data["verdict"] == "failed"
+        assert "no write by API for" in done.data["faults"][0]["error"]
+        assert done.data["faults"][0]["seen"]["etcd"]["without_writes"] < 10
+
+
+def lead_elsewhere(lab: Lab, node: str) -> None:
+    """Have another member lead than this machine's."""
+    rows = lab.etcdctl(node, "endpoint", "status", "-w", "json").data
+    status = rows[0]["Status"]
+    if status["leader"] == status["header"]["member_id"]:
+        listed = lab.etcdctl(node, "member", "list", "-w", "json").data["members"]
+        other = next(m["ID"] for m in listed if m["name"] != node)
+        lab.etcdctl(node, "move-leader", f"{other:x}")
+
+
 def test_a_drill_that_ends_in_the_middle_heals(ha_lab: Lab, log: Path) -> None:
     """By Ctrl-C itself; after SIGKILL by the next command."""
     words = ("etcd", "drill", ha_lab.name, "--for", "100")

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from labtool.etcd import drill as drills
 from labtool.etcd import drill_report, history
 from labtool.etcd.drill import Drill, Figures, Window, summary
+from labtool.etcd.faults import FAULTS
 from labtool.etcd.history import Operation
 from labtool.etcd.judge import judge
 from labtool.etcd.leadership import Reign
@@ -81,3 +83,27 @@ def test_members_with_different_data_are_bad_by_themselves() -> None:
     assert deaf.verdict is Verdict.NO
     assert "did not tell of revision 5" in drill_report.html(deaf)
     assert 'failures="1"' in drill_report.junit(deaf)
+
+
+def test_a_fault_that_went_wrong_is_bad_by_itself() -> None:
+    """However good the history is; the page, the case and the line say why."""
+    wrong = replace(WINDOW, error="m2 did not serve within 120 s")
+    bad = replace(drilled(), windows=(wrong,))
+    assert bad.verdict is Verdict.NO
+    assert bad.word == "failed"
+    assert bad.as_dict()["faults"][0]["error"] == "m2 did not serve within 120 s"
+    assert "X2: m2 did not serve" in drill_report.html(bad)
+    cases = ET.fromstring(drill_report.junit(bad))  # noqa: S314 - our own
+    failed = [c.get("name") for c in cases if c.find("failure") is not None]
+    assert failed == ["X2: the leader killed"]
+    assert summary(wrong).startswith("WRONG: m2 did not serve")
+
+
+def test_clients_get_on_while_a_quorum_is_there() -> None:
+    """Where none is they can't, however long."""
+    faults = {f.id: f for f in FAULTS}
+    seen = {"etcd": Figures(1, 1, 0), "API": Figures(34, 5, 3)}
+    said = drills._too_long(faults["X1"], seen, 1)
+    assert said == "no write by API for 34.0 s, and a quorum was there: 10 s at most"
+    assert not drills._too_long(faults["X1"], seen, 4)
+    assert not drills._too_long(faults["X6"], seen, 1)

@@ -97,7 +97,7 @@ def command(  # noqa: PLR0913 - one an option
         console.show(_table(done))
         for what, operations in drill_report.complaints(done):
             console.show(Text("\n  ".join([what, *operations]), style="red"))
-        console.show(f"{done.verdict.value}: {done.judgement.operations} operations")
+        console.show(f"{done.word}: {done.judgement.operations} operations")
     return {Verdict.YES: 0, Verdict.NO: 1, Verdict.UNKNOWN: EXIT_UNKNOWN}[done.verdict]
 
 
@@ -114,7 +114,8 @@ def _asked(words: tuple[str, ...], *, local: bool) -> tuple[str | None, list[Fau
     names = words[of_lab:]
     if unknown := [word for word in names if word not in known]:
         raise UsageError(f"no fault {', '.join(unknown)}; there are {', '.join(known)}")
-    return words[0] if of_lab else None, [known[n] for n in names or known]
+    every = [f.id for f in known.values() if not (local and f.on_machines)]
+    return words[0] if of_lab else None, [known[n] for n in names or every]
 
 
 @contextmanager
