@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
 
 from labtool.errors import LabtoolError
+from labtool.etcd.background import Background
 from labtool.etcd.target import Target
 
 _EVERY_SECONDS = 0.1
@@ -43,7 +43,7 @@ class Reign:
     leader: str
 
 
-class Watch:
+class Watch(Background):
     """Asks every member who leads, while the block lasts.
 
     Args:
@@ -55,35 +55,22 @@ class Watch:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._ask, args=(url,), daemon=True) for url in target.urls
-        ]
+        super().__init__([partial(self._ask, url) for url in target.urls])
         self.said: list[Said] = []
         self.names: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
     def _ask(self, url: str) -> None:
-        while not self._over.is_set():
+        while not self.over.is_set():
             with self._target.client(url) as client:
                 try:
                     self.names |= {m.id: str(m) for m in client.members()}
-                    while not self._over.is_set():
+                    while not self.over.is_set():
                         asked = time.monotonic()
                         found = client.status()
                         self.said.append(Said(asked, found.member, found.term, found.leader))
-                        self._over.wait(_EVERY_SECONDS)
+                        self.over.wait(_EVERY_SECONDS)
                 except LabtoolError:
-                    self._over.wait(_EVERY_SECONDS)
+                    self.over.wait(_EVERY_SECONDS)
 
 
 def reigns(said: Iterable[Said], start: float, end: float, members: int) -> list[Reign]:

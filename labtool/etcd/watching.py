@@ -8,7 +8,6 @@ https://etcd.io/docs/v3.6/learning/api_guarantees/
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Self
 
 from labtool.errors import LabtoolError
 from labtool.etcd.answers import Event
+from labtool.etcd.background import Background
 from labtool.etcd.history import Operation, text_of
 from labtool.etcd.target import Target
 
@@ -40,7 +40,7 @@ class Seen:
     gaps: tuple[tuple[int, int], ...] = ()
 
 
-class Watcher:
+class Watcher(Background):
     """Watches all keys with a prefix while the block lasts, at one member after the other.
 
     Args:
@@ -51,8 +51,7 @@ class Watcher:
     def __init__(self, target: Target, prefix: str) -> None:
         self._target = target
         self._prefix = prefix
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__([self._run])
         self._events: list[Event] = []
         self._gaps: list[tuple[int, int]] = []
         self._first = self._next = 0
@@ -60,12 +59,7 @@ class Watcher:
     def __enter__(self) -> Self:
         with self._target.client(self._target.urls[0]) as client:
             self._first = self._next = int(client.range(self._prefix)["header"]["revision"]) + 1
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
+        return super().__enter__()
 
     @property
     def seen(self) -> Seen:
@@ -80,7 +74,7 @@ class Watcher:
 
     def _run(self) -> None:
         urls = itertools.cycle(self._target.urls)
-        while not self._over.is_set():
+        while not self.over.is_set():
             with suppress(LabtoolError), self._target.client(next(urls)) as client:
                 for told in client.watch(self._prefix, self._next):
                     if told.compacted:
@@ -89,9 +83,9 @@ class Watcher:
                     self._events += told.events
                     if told.events:
                         self._next = told.events[-1].revision + 1
-                    if self._over.is_set():
+                    if self.over.is_set():
                         return
-            self._over.wait(_PAUSE_SECONDS)
+            self.over.wait(_PAUSE_SECONDS)
 
 
 def complaints(seen: Seen, operations: Sequence[Operation]) -> Iterator[str]:

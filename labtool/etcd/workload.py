@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
 
 from labtool.errors import LabtoolError
+from labtool.etcd.background import Background
 from labtool.etcd.client import NotDoneError
 from labtool.etcd.history import Operation, Value
 from labtool.etcd.registers import Found, Registers, Way
@@ -40,7 +40,7 @@ class _Change:
     swap: bool
 
 
-class Workload:
+class Workload(Background):
     """Several clients, each with one request under way, while the block lasts.
 
     Args:
@@ -63,24 +63,12 @@ class Workload:
         self._name = name
         self._list = f"{prefix}list"
         self.keys = [*(f"{prefix}{i}" for i in range(keys)), self._list]
-        self._over = threading.Event()
         self._values = itertools.count(1)
-        self._threads = [
-            threading.Thread(target=self._run, args=(i, random.Random(i)), daemon=True)  # noqa: S311 - chance, no secret
-            for i in range(clients)
-        ]
+        super().__init__(
+            [partial(self._run, i, random.Random(i)) for i in range(clients)]  # noqa: S311 - chance, no secret
+        )
         self.operations: list[Operation] = []
         self.acknowledged: list[float] = []
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
 
     def clear(self) -> None:
         """Remove the keys, of an earlier one as well; needs a quorum.
@@ -108,17 +96,17 @@ class Workload:
     def _run(self, number: int, chance: random.Random) -> None:
         first = number % len(self._ways)
         ways = itertools.cycle([*self._ways[first:], *self._ways[:first]])
-        while not self._over.is_set():
+        while not self.over.is_set():
             with next(ways)() as registers, suppress(LabtoolError):
                 self._ask(registers, self._client(number), chance)
                 continue
-            self._over.wait(_PAUSE_SECONDS)
+            self.over.wait(_PAUSE_SECONDS)
 
     def _ask(self, registers: Registers, client: int | str, chance: random.Random) -> None:
         """A turn of requests, unless one fails."""
         known: dict[str, Found] = {}
         for _ in range(_TURN):
-            if self._over.is_set():
+            if self.over.is_set():
                 return
             key = chance.choice(self.keys)
             if key == self._list:
@@ -128,7 +116,7 @@ class Workload:
             else:
                 change = _Change(next(self._values), known.get(key), swap=kind == "cas")
                 self._write(registers, client, key, change)
-            self._over.wait(_REST_SECONDS)
+            self.over.wait(_REST_SECONDS)
 
     def _read(self, registers: Registers, client: int | str, key: str) -> Found:
         start = time.monotonic()

@@ -64,10 +64,12 @@ def test_a_drill_of_nodes_of_etcds_own(etcd_lab: Lab, tmp_path: Path) -> None:
 def test_api_servers_that_know_one_member_are_found_out(ha_lab: Lab) -> None:
     """The history is good, and yet nobody can write while two of three members serve."""
     servers = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+    hidden = "/etc/kubernetes/manifests/.changed"  # none of the kubelet's
     one = f"https://{ha_lab.addresses['m1']}:2379"
     with ha_lab.broken():
         for node in MASTERS:
-            ha_lab.script(node, f"sed -i 's#--etcd-servers=.*#--etcd-servers={one}#' {servers}")
+            new = f"umask 077; sed 's#--etcd-servers=.*#--etcd-servers={one}#' {servers} >{hidden}"
+            ha_lab.script(node, f"{new}; mv -f {hidden} {servers}")
         words = "tr '\\0' '\\n' </proc/$(pidof kube-apiserver)/cmdline"
         asked = f"{words} | grep -cx -- '--etcd-servers={one}' || true"
         until(lambda: all(ha_lab.script(n, asked).strip() == "1" for n in MASTERS), 120, "restart")
