@@ -17,11 +17,11 @@ from labtool.etcd.faults import Fault
 from labtool.etcd.ground import Ground, settled
 from labtool.etcd.history import Operation
 from labtool.etcd.judge import Judgement, judge
-from labtool.etcd.leadership import Reign
+from labtool.etcd.leadership import Reign, longest_gap
 from labtool.etcd.linearizability import Verdict
 from labtool.etcd.look import look
 from labtool.etcd.watching import Watcher
-from labtool.etcd.workload import Workload, longest_gap
+from labtool.etcd.workload import Workload
 
 # Before the first fault and after each one, so that there is something to compare with.
 CALM_SECONDS = 1.0
@@ -284,13 +284,14 @@ def _window(ground: Ground, fault: Fault, eyes: _Eyes, seconds: float) -> Window
         error = "; ".join(filter(None, [wrong.what, wrong.cause]))
     ended = time.monotonic()
     reigns = leadership.reigns(eyes.watch.said, began, ended, len(ground.names))
+    written = [at for load in eyes.loads.values() for at in load.acknowledged]
     seen = {way: _figures(load, began, ended) for way, load in eyes.loads.items()}
     return Window(
         fault.id,
         fault.title,
         began,
         ended,
-        leadership.without(reigns, began, ended),
+        leadership.without(reigns, began, ended, written),
         seen,
         error or _too_long(fault, seen, patience),
     )

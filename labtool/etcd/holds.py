@@ -75,7 +75,13 @@ def held(
         yield
     finally:
         if fault.ends:
-            members.together(topology, provider, nodes, lambda n: _run(topology, provider, n, _END))
+            members.together(
+                topology,
+                provider,
+                nodes,
+                lambda n: _run(topology, provider, n, _END),
+                api_hangs=True,
+            )
         else:
             parallel.each(lambda n: _run(topology, provider, n, _END), nodes)
 

@@ -121,7 +121,23 @@ def _leads(words: Sequence[Said], members: int) -> str:
     return leader if itself and count > members // 2 else ""
 
 
-def without(found: Sequence[Reign], start: float, end: float) -> float:
-    """Seconds within a span in which nobody led."""
+def without(
+    found: Sequence[Reign], start: float, end: float, written: Sequence[float] = ()
+) -> float:
+    """Seconds within a span in which nobody led.
+
+    Args:
+        found: who led when.
+        start: of the span.
+        end: of the span.
+        written: when writes were acknowledged, each of which proves a leader: one that is ended in
+            order answers nobody any more and leads on for some seconds.
+    """
     spans = ((max(r.start, start), min(r.end, end)) for r in found if not r.leader)
-    return sum(max(b - a, 0.0) for a, b in spans)
+    return sum(longest_gap(written, a, b) for a, b in spans if b > a)
+
+
+def longest_gap(times: Sequence[float], start: float, end: float) -> float:
+    """The longest time within a span without one of these moments, in seconds."""
+    within = [start, *sorted(t for t in times if start < t < end), end]
+    return max(b - a for a, b in itertools.pairwise(within))

@@ -174,9 +174,3 @@ class Workload(Background):
         if seen.ok:
             self.acknowledged.append(seen.returned)
         self.operations.append(seen)
-
-
-def longest_gap(times: Sequence[float], start: float, end: float) -> float:
-    """The longest time within a span without one of these moments, in seconds."""
-    within = [start, *sorted(t for t in times if start < t < end), end]
-    return max(b - a for a, b in itertools.pairwise(within))

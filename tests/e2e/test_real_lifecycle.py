@@ -309,6 +309,7 @@ def test_interrupted_at_each_stage_and_created_then(labs: Labs, log: Path) -> No
     The lab is then deleted, which leaves nothing, and once more, which is fine.
     """
     name = labs.name("stage")
+    labs.cli.run("delete", name, "--yes", code=None)  # of a first try
     for moment in MOMENTS:
         code = stop_creation_at(moment, labs.cli, name, log)
         said = log.read_text(encoding="utf-8")

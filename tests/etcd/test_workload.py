@@ -12,9 +12,10 @@ import pytest
 from labtool.etcd import target, workload
 from labtool.etcd.client import EtcdError, NotReachedError, decode
 from labtool.etcd.judge import judge
+from labtool.etcd.leadership import longest_gap
 from labtool.etcd.linearizability import Verdict
 from labtool.etcd.registers import ways_to_etcd
-from labtool.etcd.workload import Workload, longest_gap
+from labtool.etcd.workload import Workload
 
 
 class Store:
