@@ -44,7 +44,7 @@ def together(
             minute (kubelet, volumemanager/reconciler, updateReconstructedFromNodeStatus). That
             nobody is there it is told at once.
     """
-    if len(machines) > 1 and all(
+    if (len(machines) > 1 or api_hangs) and all(
         parallel.each(lambda n: _part(topology, provider, n, machines, api_hangs), machines)
     ):
         parallel.each(start, machines)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from labtool import lab, members, parallel
 from labtool.console import Console
@@ -70,20 +71,15 @@ def held(
     script = _HOLD.format(
         undo=_UNDO, unit=UNIT, heal=fault.heal, harm=fault.harm, seconds=round(seconds)
     )
+    undo = partial(_run, topology, provider, script=_END)
     try:
-        parallel.each(lambda n: _run(topology, provider, n, script), nodes)
+        parallel.each(partial(_run, topology, provider, script=script), nodes)
         yield
     finally:
         if fault.ends:
-            members.together(
-                topology,
-                provider,
-                nodes,
-                lambda n: _run(topology, provider, n, _END),
-                api_hangs=True,
-            )
+            members.together(topology, provider, nodes, undo, api_hangs=True)
         else:
-            parallel.each(lambda n: _run(topology, provider, n, _END), nodes)
+            parallel.each(undo, nodes)
 
 
 @contextmanager
