@@ -14,7 +14,7 @@ from pathlib import Path
 from labtool import lab, parallel
 from labtool.errors import LabtoolError
 from labtool.etcd.machines import DATA
-from labtool.etcd.plan import BUMP, Plan
+from labtool.etcd.plan import Plan
 from labtool.providers import Provider
 from labtool.topology import PEER_PORT, Node, Topology
 
@@ -243,7 +243,7 @@ class Hands:
             # and no member of the old cluster is taken for one of the new.
             f"--initial-cluster-token={self._token(plan)}",
             f"--initial-advertise-peer-urls={peers[node.name]}",
-            f"--bump-revision={BUMP}",
+            f"--bump-revision={plan.bump}",
             "--mark-compacted",
         ]
         return _LAY.format(data=DATA, old=plan.old, new=plan.new, flags=shlex.join(flags))

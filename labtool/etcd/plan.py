@@ -18,9 +18,10 @@ from labtool.pki.store import write_private
 from labtool.topology import Topology
 
 # Far more than any store has grown by since its snapshot, so that no client has ever seen a
-# revision as large (https://etcd.io/docs/v3.6/op-guide/recovery/#restoring-with-revision-bump).
+# revision as large; by so much more for each restore that the snapshot has not seen (https://etcd.io/docs/v3.6/op-guide/recovery/#restoring-with-revision-bump).
 BUMP = 1_000_000_000
 _FILE, _SNAPSHOT = "etcd-restore.json", "etcd-restore.db"
+_RAISED = "etcd-raised"  # how often the lab's revisions were, told where no member answers
 _CHUNK = 1024 * 1024
 
 
@@ -32,7 +33,7 @@ class Plan:
         id: names folders on machines; when it began, in UTC.
         source: whence the snapshot is, in words.
         sha256: of the snapshot.
-        revision: the one that is served at first: the snapshot's and BUMP.
+        revision: the one that is served at first: the snapshot's and `bump`.
         hash, compacted: HashKV at that revision, of a trial.
         keys: how many there are.
         old_clusters, old_members: ids that must be gone; empty where nobody told them.
@@ -53,6 +54,7 @@ class Plan:
     marker: str = ""
     keep: bool = False
     proven: bool = False
+    bump: int = BUMP
 
     @property
     def expected(self) -> Hash:
@@ -72,6 +74,27 @@ class Plan:
     def write(self, topology: Topology) -> None:
         """Begin, or note what has become known."""
         write_private(_path(topology), json.dumps(asdict(self)).encode())
+        raised = max(_raised(topology), self.revision // BUMP)
+        (lab.state(topology) / _RAISED).write_text(f"{raised}\n", encoding="utf-8")
+
+
+def bump_over(topology: Topology, revision: int, seen: int) -> int:
+    """By how much to raise a snapshot's revision, so that it is beyond all that clients know.
+
+    Args:
+        topology: the lab.
+        revision: the snapshot's.
+        seen: the largest that a member tells now; 0 if none does.
+    """
+    raised = max(_raised(topology), seen // BUMP)
+    return max(raised - revision // BUMP + 1, 1) * BUMP
+
+
+def _raised(topology: Topology) -> int:
+    try:
+        return int((lab.state(topology) / _RAISED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return 0
 
 
 def new_id() -> str:

@@ -82,7 +82,8 @@ def recover(
         source = str(wanted.file) if wanted.file else _survivors(sight)
         wanted.confirm(source)
         file = wanted.file or _from_survivor(etcd, sight, console)
-        plan = beside(prepare(topology, file, source, console, keep=wanted.keep), sight)
+        plan = prepare(topology, file, source, console, sight, keep=wanted.keep)
+        plan = beside(plan, sight)
         plan.write(topology)
         return carry_out(etcd, plan, console)
 

@@ -31,7 +31,7 @@ from labtool.etcd import programs, quorum, target, trial
 from labtool.etcd.hands import Hands
 from labtool.etcd.look import Sight, look
 from labtool.etcd.machines import DATA
-from labtool.etcd.plan import BUMP, Plan
+from labtool.etcd.plan import Plan
 from labtool.etcd.target import Target
 from labtool.etcd.words import seconds_text
 from labtool.providers import Provider
@@ -90,8 +90,9 @@ def within(
                 f"no restore is under way in lab {topology.name}",
                 next_step=f"labtool etcd restore {topology.name} FILE",
             )
-        plan = prepare(topology, file, str(file), console, keep=keep)
-        plan = _mark(etcd, plan)
+        sight = look(etcd)
+        plan = prepare(topology, file, str(file), console, sight, keep=keep)
+        plan = _mark(etcd, plan, sight)
         plan.write(topology)
     else:
         console.say(f"Going on with the restore of {plan.source} that began at {plan.id}")
@@ -114,7 +115,9 @@ def require_machines(topology: Topology, provider: Provider) -> None:
         )
 
 
-def prepare(topology: Topology, file: Path, source: str, console: Console, *, keep: bool) -> Plan:
+def prepare(  # noqa: PLR0913 - all that a plan is made of
+    topology: Topology, file: Path, source: str, console: Console, sight: Sight, *, keep: bool
+) -> Plan:
     """Try a snapshot out and keep it; nothing is written to the lab yet.
 
     Raises:
@@ -129,7 +132,9 @@ def prepare(topology: Topology, file: Path, source: str, console: Console, *, ke
         kept.chmod(0o600)
     with console.step("Trial: restored and served on loopback") as step:
         status = trial.status_of(found, kept)
-        with trial.restored(found, kept, BUMP) as client:
+        newest = max((s.status.revision for s in sight.answering if s.status), default=0)
+        bump = plans.bump_over(topology, status.revision, newest)
+        with trial.restored(found, kept, bump) as client:
             revision = client.status().revision
             expected = client.hash_kv(revision)
         step.update(f"{status.keys} keys, revision {status.revision}")
@@ -142,6 +147,7 @@ def prepare(topology: Topology, file: Path, source: str, console: Console, *, ke
         compacted=expected.compacted,
         keys=status.keys,
         keep=keep,
+        bump=bump,
     )
 
 
@@ -159,9 +165,8 @@ def _same(topology: Topology, under_way: Plan, file: Path | None) -> Plan:
     return under_way
 
 
-def _mark(etcd: Target, plan: Plan) -> Plan:
+def _mark(etcd: Target, plan: Plan, sight: Sight) -> Plan:
     """Note what must be gone afterwards: ids, and a key that is written now."""
-    sight = look(etcd)
     marker = ""
     if not quorum.quorum(sight).lost:
         # An etcd that refuses writes, for want of space say, is restored all the same.

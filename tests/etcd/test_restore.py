@@ -403,3 +403,16 @@ def test_the_source_of_a_snapshot_is_a_follower() -> None:
     assert (found := trial.source_of(sight()))
     assert found.name == "m2"
     assert trial.source_of(sight(*LOST)) is None
+
+
+def test_each_restore_is_beyond_all_earlier_ones(tmp_path: Path) -> None:
+    """T34: also of a snapshot that is older than the last one, told by members or by the state."""
+    planned = made_up.LAB
+    lab.save(planned)
+    assert plan.bump_over(planned, 700, 900) == plan.BUMP
+    assert plan.bump_over(planned, 700, plan.BUMP + 900) == 2 * plan.BUMP
+    assert plan.bump_over(planned, plan.BUMP + 800, plan.BUMP + 900) == plan.BUMP
+    Plan("1", "s", "0", plan.BUMP + 700, 1, 1, 1).write(planned)
+    assert plan.bump_over(planned, 700, 0) == 2 * plan.BUMP
+    Plan("2", "s", "0", 2 * plan.BUMP + 700, 1, 1, 1).write(planned)
+    assert plan.bump_over(planned, plan.BUMP + 700, 0) == 2 * plan.BUMP
