@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -147,14 +147,14 @@ def run(
 ) -> Drill:
     """Do one fault after the other under load, then judge.
 
+    Where one does not go as it must, it is the last one, and what there is is judged.
+
     Args:
         ground: the members.
         faults: which, in this order.
         console: where progress goes.
         clients: how many write and read, shared among the ways that there are.
         seconds: how long each fault lasts.
-
-    Where one does not go as it must, it is the last one, and what there is is judged.
 
     Raises:
         LabtoolError: the members can't be written to, before the first fault.
@@ -185,14 +185,14 @@ def _run(
         with Watcher(ground.target, _keys("etcd")) as watcher:
             under_load = [f for f in faults if not f.alone]
             windows = _under_load(ground, under_load, _Eyes(loads, watch), console, seconds)
-            with suppress(LabtoolError):  # a fault that never ended has said so
+            whole = not any(w.error for w in windows)
+            with _unless_broken(whole=whole):
                 for load in loads.values():
                     load.final_reads()
             last = max((o.revision or 0 for o in loads["etcd"].operations if o.ok), default=0)
             watcher.wait_for(last, CATCH_UP_SECONDS * patience)
         found = set(hashes(look(ground.target)).values())
-        whole = not any(w.error for w in windows)
-        with nullcontext() if whole else suppress(LabtoolError):
+        with _unless_broken(whole=whole):
             for load in loads.values():
                 load.clear()
         if whole:
@@ -215,6 +215,11 @@ def _run(
         histories={way: load.operations for way, load in loads.items()},
         reigns=tuple(Reign(r.start, r.end, watch.names.get(r.leader, r.leader)) for r in reigns),
     )
+
+
+def _unless_broken(*, whole: bool) -> AbstractContextManager[object]:
+    """What needs a quorum must work, but where a fault has said already that there may be none."""
+    return nullcontext() if whole else suppress(LabtoolError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from labtool.pki.store import write_private
 from labtool.topology import Topology
 
 # Far more than any store has grown by since its snapshot, so that no client has ever seen a
-# revision as large; by so much more for each restore that the snapshot has not seen (https://etcd.io/docs/v3.6/op-guide/recovery/#restoring-with-revision-bump).
+# revision as large; by so much more for each restore that the snapshot has not seen
+# (https://etcd.io/docs/v3.6/op-guide/recovery/#restoring-with-revision-bump).
 BUMP = 1_000_000_000
 _FILE, _SNAPSHOT = "etcd-restore.json", "etcd-restore.db"
 _RAISED = "etcd-raised"  # how often the lab's revisions were, told where no member answers

@@ -38,6 +38,7 @@ def test_a_drill_of_a_right_etcd(cli: CommandLine, found: Programs, tmp_path: Pa
     assert done["faults"][0]["seen"]["etcd"]["without_writes"] > 0
     assert cli.run("etcd", "judge", str(history), "--json").data["operations"] > 100
     assert "there are X1" in cli.run("etcd", "drill", "X99", "--local", code=2).err
+    assert "no machines of their own" in cli.run("etcd", "drill", "X14", "--local", code=2).err
 
 
 # -- wrong systems -------------------------------------------------------------------------------

@@ -114,7 +114,13 @@ def _asked(words: tuple[str, ...], *, local: bool) -> tuple[str | None, list[Fau
     names = words[of_lab:]
     if unknown := [word for word in names if word not in known]:
         raise UsageError(f"no fault {', '.join(unknown)}; there are {', '.join(known)}")
-    every = [f.id for f in known.values() if not (local and f.on_machines)]
+    elsewhere = [f.id for f in known.values() if local and f.on_machines]
+    if refused := [name for name in names if name in elsewhere]:
+        raise UsageError(
+            f"{', '.join(refused)}: members on loopback have no machines of their own",
+            next_step=f"labtool etcd drill LAB {' '.join(refused)}",
+        )
+    every = [name for name in known if name not in elsewhere]
     return words[0] if of_lab else None, [known[n] for n in names or every]
 
 
